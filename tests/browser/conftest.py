@@ -13,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.report_page import TEAMS, write_report
-from tests.reporting.report.challenge import names
+from tests.reporting.report.challenge import name_teams
 
 ARGUMENTS = (
     "--no-sandbox",
@@ -72,7 +72,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def small_report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Write a report with everything that the large one has, for 8 teams and 9 cases; return its address."""
-    return write_report(tmp_path_factory.mktemp("small-report"), names(8), 9)
+    return write_report(tmp_path_factory.mktemp("small-report"), name_teams(8), 9)
 
 
 def find_accessibility_problems(page: Page, only: str = "") -> list[str]:

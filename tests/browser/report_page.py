@@ -10,9 +10,9 @@ from playwright.sync_api import Page
 
 from reporting.report.cases import CasePicture, format_contours_script
 from reporting.report.page import build_page
-from tests.reporting.report.challenge import cases, content, names
+from tests.reporting.report.challenge import build_content, name_cases, name_teams
 
-TEAMS = names(40)
+TEAMS = name_teams(40)
 FIRST = TEAMS[0]
 # Charts are drawn as they come into view; this draws all that no closed fold hides.
 DRAWN = "() => window.page && (window.page.drawAll(), true)"
@@ -25,7 +25,7 @@ def write_report(folder: Path, teams: list[str], number_of_cases: int) -> str:
     contours = {team: (f"M{place},1L9,9", "") for place, team in enumerate([*teams, "7"])}
     contours |= {"": ("M0,0L30,10", "M1,1L2,2")}
     (folder / "report_files" / "CHUM-003.js").write_text(format_contours_script("CHUM-003", contours), encoding="utf-8")
-    page = build_page(content(teams, cases(number_of_cases), pictures))
+    page = build_page(build_content(teams, name_cases(number_of_cases), pictures))
     (folder / "report.html").write_text(page, encoding="utf-8")
     write_picture(folder / "report_files" / "CHUM-003.jpg")
     return (folder / "report.html").as_uri()

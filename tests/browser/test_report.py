@@ -29,7 +29,7 @@ from tests.browser.report_page import (
     read_teams,
     select_figures,
 )
-from tests.reporting.report.challenge import cases, content, lose_nodes, names
+from tests.reporting.report.challenge import build_content, lose_nodes, name_cases, name_teams
 
 
 def download(page: Page, section: str, button: str) -> str:
@@ -98,7 +98,7 @@ def test_values_are_read_by_arrow_keys(page: Page, small_report: str) -> None:
     open_page(page, small_report)
     page.locator("#task1-rank-stability .drawing").focus()
     page.keyboard.press("ArrowRight")
-    expect(page.locator("#tip")).to_contain_text(names(8)[0])
+    expect(page.locator("#tip")).to_contain_text(name_teams(8)[0])
     first = page.locator("#tip").inner_text()
     page.keyboard.press("ArrowRight")
     assert page.locator("#tip").inner_text() != first
@@ -213,14 +213,16 @@ def test_summaries_of_cases_are_of_the_selected_teams(page: Page, report: str) -
 
 def test_teams_that_mark_an_absent_structure_are_counted(browser: Browser, tmp_path: Path) -> None:
     """Team 2 of three marks a GTVn that is not there; the third has no usable mask."""
-    (tmp_path / "r.html").write_text(build_page(lose_nodes(content(names(3), cases(6)))), encoding="utf-8")
+    (tmp_path / "r.html").write_text(
+        build_page(lose_nodes(build_content(name_teams(3), name_cases(6)))), encoding="utf-8"
+    )
     page = open_page(browser.new_page(), (tmp_path / "r.html").as_uri(), ".fold", ".card")
-    row = page.locator(f'#by-case > .scroll tbody tr[data-case="{cases(1)[0]}"]')
+    row = page.locator(f'#by-case > .scroll tbody tr[data-case="{name_cases(1)[0]}"]')
     expect(row).to_contain_text("1 of 2 teams wrong")
     for team, shown in ((0, "0 of 1 teams wrong"), (1, "1 of 2 teams wrong")):
         page.locator("#task1 tbody button.choice").nth(team).click()
         expect(row).to_contain_text(shown)
-    answers = page.locator(f'[id="case-{cases(1)[0]}"] tbody tr')
+    answers = page.locator(f'[id="case-{name_cases(1)[0]}"] tbody tr')
     expect(answers.nth(1)).to_contain_text("wrongly marked")
     expect(answers.filter(has_text="wrongly marked")).to_have_count(1)
     expect(answers.filter(has_text="false")).to_have_count(0)
@@ -244,7 +246,7 @@ def test_the_data_of_a_chart_are_saved_as_csv(page: Page, report: str) -> None:
 
 def test_no_name_is_a_formula(browser: Browser, tmp_path: Path) -> None:
     teams = ["=1+1", "-x", "@y", "plain"]
-    (tmp_path / "r.html").write_text(build_page(content(teams, cases(12))), encoding="utf-8")
+    (tmp_path / "r.html").write_text(build_page(build_content(teams, name_cases(12))), encoding="utf-8")
     page = open_page(browser.new_page(), (tmp_path / "r.html").as_uri(), ".fold")
     lines = list(csv.reader(io.StringIO(download(page, "task2-metrics", "CSV"))))
     assert [line[1] for line in lines[1:]] == ["'=1+1", "'-x", "'@y", "plain"]
@@ -323,7 +325,7 @@ def write_figure_page(folder: Path, analysis: Analysis, teams: list[str]) -> str
 
 def test_series_differ_by_dash_and_marker(page: Page, tmp_path: Path) -> None:
     """Eight teams: five dashes and five markers in turn, the same ones in the legend."""
-    teams = names(8)
+    teams = name_teams(8)
     rows = [{"team": team, "x": x, "y": x + place} for place, team in enumerate(teams) for x in (0, 1)]
     columns = {"team": "Team", "x": "X", "y": "Y"}
     lines = Analysis("lines", "Lines", "", columns, rows, {"kind": "lines", "x": "x", "y": "y", "series": "team"})
@@ -375,7 +377,7 @@ def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
     """Names that end scripts, open comments and hold markup are shown and run nothing."""
     hostile = ['<img src=x onerror="window.hacked=1">', "<!--<script>", "a&b=c 'd' \"e\""]
     (tmp_path / "r.html").write_text(
-        build_page(content(hostile, cases(12), title="</script><i>x</i>")), encoding="utf-8"
+        build_page(build_content(hostile, name_cases(12), title="</script><i>x</i>")), encoding="utf-8"
     )
     page = open_page(browser.new_page(), (tmp_path / "r.html").as_uri())
     assert sorted(read_teams(page)) == sorted(hostile)

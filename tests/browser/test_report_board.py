@@ -23,7 +23,7 @@ from tests.browser.report_page import (
     select_figures,
 )
 from tests.evaluation.builders import with_board
-from tests.reporting.report.challenge import cases, content, names
+from tests.reporting.report.challenge import build_content, name_cases, name_teams
 
 
 def test_a_table_is_sorted_by_its_headers(page: Page, report: str) -> None:
@@ -70,7 +70,7 @@ def test_the_team_stays_and_more_columns_are_announced(page: Page, report: str) 
 
 def test_a_long_name_wraps(browser: Browser, tmp_path: Path) -> None:
     long = "A" * 90
-    (tmp_path / "r.html").write_text(build_page(content([long, "b"], cases(6))), encoding="utf-8")
+    (tmp_path / "r.html").write_text(build_page(build_content([long, "b"], name_cases(6))), encoding="utf-8")
     page = open_page(browser.new_page(), (tmp_path / "r.html").as_uri())
     name = page.locator("#task1 tbody button.choice").first
     box, cell = name.bounding_box(), page.locator("#task1 tbody th").first.bounding_box()
@@ -82,13 +82,13 @@ def test_a_long_name_wraps(browser: Browser, tmp_path: Path) -> None:
 
 def test_methods_are_searched_and_entries_out_of_competition_marked(page: Page, tmp_path: Path) -> None:
     """Of three teams one has SegResNet. Next to the teams' boxes the baseline appears only for the shared metric."""
-    page_content = content(names(3), cases(6))
+    page_content = build_content(name_teams(3), name_cases(6))
     entry = {
         "team": "Baseline",
         "metrics": {name: {"value": 0.7} for name in page_content.results[0].board.metrics},
         "place": 3,
     }
-    methods = {names(3)[1]: {"Network": "SegResNet"}}
+    methods = {name_teams(3)[1]: {"Network": "SegResNet"}}
     first = with_board(page_content.results[0], methods=methods, out_of_competition=[entry])
     second = replace(first.profile, algorithm=first.task.with_number(2))
     both = [first, replace(first, profile=second)]
@@ -98,7 +98,7 @@ def test_methods_are_searched_and_entries_out_of_competition_marked(page: Page, 
     page.get_by_label("Search").first.fill("segres")
     rows = page.locator("table.board").first.locator("tbody tr:visible")
     expect(rows).to_have_count(1)
-    expect(rows).to_contain_text(names(3)[1])
+    expect(rows).to_contain_text(name_teams(3)[1])
     marks = page.locator("#between-tasks-spread-over-teams .drawing svg").get_by_text("Baseline", exact=True)
     expect(marks).to_have_count(2 * len(both[0].board.metrics))
 

@@ -1,4 +1,4 @@
-"""The server of the `invoke` mode, which both kinds of images use: replies, start and end."""
+"""The server of the `invoke` mode of both kinds of images: replies, start and end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.signals import reset_signals
 
 
 class Cases:
-    """A fake answer: each case is a callable, and the next one runs at each call."""
+    """A fake program: each case is a callable, and the next one runs at each call."""
 
     def __init__(self) -> None:
         self.coming: list[Callable[[], str]] = []
@@ -39,7 +39,7 @@ def cases() -> Cases:
 
 @pytest.fixture
 def server(cases: Cases) -> Iterator[CaseServer]:
-    """A server on a free port, in threads of this process."""
+    """Start a server on a free port, in threads of this process."""
     with CaseServer(cases.answer, 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -54,8 +54,8 @@ def port(server: CaseServer) -> int:
 
 
 @contextmanager
-def in_background(port: int) -> Iterator[list[Reply]]:
-    """A call for a case whose reply is there when the block ends."""
+def call_in_background(port: int) -> Iterator[list[Reply]]:
+    """Call for a case in a thread; the list holds the reply when the block ends."""
     replies: list[Reply] = []
     thread = threading.Thread(target=lambda: replies.append(call(port, "POST", "/invoke")))
     thread.start()
@@ -71,15 +71,15 @@ def test_no_case_is_taken_before_the_server_is_ready(server: CaseServer, port: i
     assert call(port, "POST", "/invoke") == (201, "answered")
 
 
-def test_a_bad_case_and_a_bug_do_not_cost_the_next_case(cases: Cases, server: CaseServer, port: int, caplog):
-    def bad() -> str:
+def test_a_bad_case_and_a_bug_do_not_fail_the_next_case(cases: Cases, server: CaseServer, port: int, caplog):
+    def raise_input_error() -> str:
         raise InputError("a.mha: truncated, expected 12 bytes\nmore")
 
-    def bug() -> str:
+    def divide_by_zero() -> str:
         return str(1 / 0)
 
     server.is_ready.set()
-    cases.coming += [bad, bug]
+    cases.coming += [raise_input_error, divide_by_zero]
     assert call(port, "POST", "/invoke") == (500, "a.mha: truncated, expected 12 bytes more")
     assert call(port, "POST", "/invoke") == (500, "internal error (ZeroDivisionError)")
     assert call(port, "GET", "/health")[0] == 200
@@ -92,13 +92,13 @@ def test_a_bad_case_and_a_bug_do_not_cost_the_next_case(cases: Cases, server: Ca
 
 
 def test_a_folder_without_permission_is_one_line(cases: Cases, server: CaseServer, port: int, caplog, tmp_path):
-    """As an input of mode 700 of another user: no trace, and the reply names path and command."""
+    """The reply names path and command, and the log holds no trace."""
 
-    def closed() -> str:
+    def refuse() -> str:
         raise PermissionError(13, "Permission denied", str(tmp_path))
 
     server.is_ready.set()
-    cases.coming.append(closed)
+    cases.coming.append(refuse)
     status, message = call(port, "POST", "/invoke")
     assert status == 500
     assert "has no permission" in message
@@ -106,14 +106,14 @@ def test_a_folder_without_permission_is_one_line(cases: Cases, server: CaseServe
     assert [record.exc_info for record in caplog.records if record.levelname == "ERROR"] == [None]
 
 
-def test_the_next_case_may_follow_the_reply_at_once(server: CaseServer, port: int):
-    """A case is over before its reply is sent, so that a fast caller is not rejected."""
+def test_the_next_case_may_follow_at_once(server: CaseServer, port: int):
+    """Cases end before their reply is sent, so that a fast caller is not rejected."""
     server.is_ready.set()
     assert {call(port, "POST", "/invoke") for _ in range(200)} == {(201, "answered")}
 
 
 def test_one_case_at_a_time(cases: Cases, server: CaseServer, port: int):
-    """The second call is rejected, the first one continues, and health is reported meanwhile."""
+    """While the first call is answered a second one is rejected, and health is reported."""
     begun, go_on = threading.Event(), threading.Event()
 
     def slow() -> str:
@@ -123,7 +123,7 @@ def test_one_case_at_a_time(cases: Cases, server: CaseServer, port: int):
 
     server.is_ready.set()
     cases.coming.append(slow)
-    with in_background(port) as first:
+    with call_in_background(port) as first:
         assert begun.wait(30)
         assert call(port, "POST", "/invoke")[0] == 409
         assert call(port, "GET", "/health")[0] == 200
@@ -186,18 +186,18 @@ def test_a_caller_that_goes_away_does_not_stop_the_case(cases: Cases, server: Ca
     assert reply == (201, "answered")
 
 
-def test_draining_ends_the_case_in_work_and_takes_no_other(cases: Cases, server: CaseServer, port: int):
+def test_draining_ends_the_current_case_and_takes_no_other_case(cases: Cases, server: CaseServer, port: int):
     begun = threading.Event()
 
-    def until_ended() -> str:
+    def wait_until_ended() -> str:
         begun.set()
         assert cases.ended.wait(30)
         time.sleep(0.2)
         return "best so far"
 
     server.is_ready.set()
-    cases.coming.append(until_ended)
-    with in_background(port) as replies:
+    cases.coming.append(wait_until_ended)
+    with call_in_background(port) as replies:
         assert begun.wait(30)
         server.drain(cases.ended.set)
         assert call(port, "GET", "/health")[0] == 503
@@ -236,7 +236,7 @@ run_server(answer, ended.set, lambda: time.sleep(float(sys.argv[1])), 0)
 
 
 @contextmanager
-def server_process(load_s: float) -> Iterator[subprocess.Popen[str]]:
+def start_server(load_s: float) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-u", "-c", textwrap.dedent(PROGRAM), str(load_s)]
     with subprocess.Popen(
         reset_signals(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -248,32 +248,32 @@ def server_process(load_s: float) -> Iterator[subprocess.Popen[str]]:
                 process.kill()
 
 
-def line(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_a_signal_ends_the_case_in_work_with_an_answer_and_the_process_with_0(number):
-    with server_process(0) as process:
-        port = int(line(process).rsplit(" ", 1)[1])
-        with in_background(port) as replies:
-            assert line(process) == "begun"
+def test_a_signal_ends_the_current_case_with_an_answer_and_the_process_with_0(number):
+    with start_server(0) as process:
+        port = int(read_line(process).rsplit(" ", 1)[1])
+        with call_in_background(port) as replies:
+            assert read_line(process) == "begun"
             process.send_signal(number)
         assert replies == [(201, "best so far")]
         assert process.wait(30) == 0
-        assert line(process) == f"{number.name}: draining"
+        assert read_line(process) == f"{number.name}: draining"
 
 
 def test_a_signal_without_a_case_ends_the_process_with_0():
-    with server_process(0) as process:
-        assert line(process).startswith("ready")
+    with start_server(0) as process:
+        assert read_line(process).startswith("ready")
         process.terminate()
         assert process.wait(30) == 0
 
 
 def test_a_signal_during_the_load_takes_effect_after_it():
-    with server_process(1) as process:
+    with start_server(1) as process:
         time.sleep(0.5)
         process.terminate()
         assert process.wait(30) in {0, -signal.SIGTERM}  # the latter where Python itself was still starting

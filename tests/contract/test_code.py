@@ -1,4 +1,4 @@
-"""Entrants' code: found in the folders that were given, nowhere else; every fault is one line."""
+"""User code is found only in the given folders; every fault is one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contract.errors import HecktorError, ModelPackageError
 
 
 def write_code(folder: Path, **files: str) -> Path:
-    """A folder of code with these modules, `init` for `__init__`."""
+    """Write a folder of code with these modules, `init` for `__init__`."""
     folder.mkdir(parents=True)
     for name, content in files.items():
         (folder / ("__init__.py" if name == "init" else f"{name}.py")).write_text(content)
@@ -23,8 +23,8 @@ def write_code(folder: Path, **files: str) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """Modules that a test imports are forgotten after it."""
+def forget_modules() -> Iterator[None]:
+    """Forget the modules that a test imports."""
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
@@ -32,7 +32,7 @@ def forgotten() -> Iterator[None]:
 
 
 def test_an_object_of_a_folder_and_of_its_own_modules(tmp_path: Path) -> None:
-    """Relative and absolute imports within the folder work; a neighbour of the folder can't be imported."""
+    """Relative and absolute imports within the folder work; a neighbour of the folder cannot be imported."""
     write_code(tmp_path / "neighbour_of_it", init="")
     folder = write_code(
         tmp_path / "my_code",
@@ -59,8 +59,8 @@ def test_an_object_of_a_folder_and_of_its_own_modules(tmp_path: Path) -> None:
         ("os:system", r"^network os:system: no code os"),
     ],
 )
-def test_a_name_that_is_not_there(tmp_path: Path, reference: str, message: str) -> None:
-    """An installed module counts no more than an absent one: only given folders are looked in."""
+def test_an_absent_name(tmp_path: Path, reference: str, message: str) -> None:
+    """Installed modules are not searched."""
     code = Code.from_folders([write_code(tmp_path / "my_code", init="Network = 1\n")])
     with pytest.raises(ModelPackageError, match=message):
         code.find(reference, "network")
@@ -69,10 +69,7 @@ def test_a_name_that_is_not_there(tmp_path: Path, reference: str, message: str) 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (
-            "import a_module_that_is_absent\n",
-            r"ModuleNotFoundError: No module named 'a_module_that_is_absent' \(__init",
-        ),
+        ("import absent_module\n", r"ModuleNotFoundError: No module named 'absent_module' \(__init"),
         ("x = 1\nraise ValueError('two\\nlines')\n", r"ValueError: two lines \(__init__.py, line 2\)"),
         ("def broken(:\n", r"SyntaxError: .*__init__.py, line 1"),
         ("import sys\n\nsys.exit(7)\n", r"SystemExit: 7 \(__init__.py, line 3\)"),
@@ -87,7 +84,7 @@ def test_code_whose_import_fails(tmp_path: Path, source: str, message: str) -> N
 
 
 def test_a_second_thread_waits_for_the_import(tmp_path: Path) -> None:
-    """The module is in `sys.modules` from the start of its import, which goes on when the second thread asks for it.
+    """`sys.modules` holds the module from the start of its import, which is still running when the second thread asks for it.
 
     The import gives the second thread half a second to answer too early.
     """
@@ -139,7 +136,7 @@ def test_code_that_nothing_names_is_an_error(tmp_path: Path) -> None:
         code.check_used()
 
 
-def test_the_digest_follows_content_and_names_alone(tmp_path: Path) -> None:
+def test_the_digest_depends_only_on_content_and_names(tmp_path: Path) -> None:
     first = write_code(tmp_path / "a" / "digested", init="", inner="x = 1\n")
     second = write_code(tmp_path / "b" / "digested", init="", inner="x = 1\n")
     (second / "__pycache__").mkdir()
@@ -156,11 +153,11 @@ def test_the_digest_follows_content_and_names_alone(tmp_path: Path) -> None:
 
 
 def test_code_of_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each folder in the image's place for code; an absent place holds none. `--code` replaces it."""
+    """Folders at the image's place for code are found; `--code` replaces them."""
     assert not find_installed_code(tmp_path / "absent")
     write_code(tmp_path / "opt" / "built_code", init="Head = 5\n")
     code = find_installed_code(tmp_path / "opt")
     assert code.find("built_code:Head", "head") == 5
-    given = resolve_code([write_code(tmp_path / "resolve_code", init="")])
-    assert list(given.folders) == ["resolve_code"]
+    resolved = resolve_code([write_code(tmp_path / "resolve_code", init="")])
+    assert list(resolved.folders) == ["resolve_code"]
     assert not resolve_code(None)

@@ -1,4 +1,4 @@
-"""Documents: an error names the file, the place in it, what was found and what was expected."""
+"""An error in a document names the file, the place in it, and the found and expected values."""
 
 from __future__ import annotations
 
@@ -41,10 +41,7 @@ def test_a_valid_document_is_read(tmp_path: Path) -> None:
         ({**GOOD, "format": 1.5}, "board.json.format: found 1.5, expected a whole number"),
         ({**GOOD, "extra": 2}, "board.json.extra: found 2, expected no such key"),
         ({"format": 1}, "board.json.entries: found nothing, expected this key"),
-        (
-            {**GOOD, "entries": [{"name": "a", "score": "x"}]},
-            'board.json.entries[0].score: found "x", expected a number',
-        ),
+        ({**GOOD, "entries": [{"name": "a", "score": "x"}]}, 'board.json.entries[0].score: found "x", expected a'),
         ([1], "board.json: found [1], expected an object"),
     ],
 )
@@ -55,7 +52,7 @@ def test_a_fault_names_its_place(content: object, message: str) -> None:
 
 
 def test_the_unknown_key_comes_first() -> None:
-    """An unknown key is often a misspelling of the missing one, so it is named first."""
+    """Unknown keys are often misspellings of missing ones."""
     with pytest.raises(GroundTruthError, match=r"board\.json\.formt: found 1"):
         parse_document({"formt": 1, "entries": []}, Board, "board.json", error=GroundTruthError)
 

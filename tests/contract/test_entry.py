@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = "from contract.entry import run_program\n{}\nrun_program(main)\n"
 
 
-def ended(main: str, **settings: object) -> subprocess.CompletedProcess[str]:
+def run_until_end(main: str, **settings: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", PROGRAM.format(main)]
     return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **settings)  # type: ignore[call-overload]
 
@@ -29,17 +29,17 @@ def ended(main: str, **settings: object) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_status_and_last_line(main: str, status: int, last: list[str]) -> None:
-    done = ended(main)
+    done = run_until_end(main)
     assert (done.returncode, done.stderr.splitlines()[-1:]) == (status, last)
 
 
-def test_a_computing_thread_is_not_waited_for_but_exit_functions_run() -> None:
+def test_exit_functions_run_and_threads_are_not_awaited() -> None:
     main = (
         "import atexit, sys, threading, time\n"
         "atexit.register(sys.stderr.write, 'tidied up')\n"
         "def main(_):\n    threading.Thread(target=time.sleep, args=(600,)).start()\n    return 0"
     )
-    done = ended(main, timeout=60)
+    done = run_until_end(main, timeout=60)
     assert (done.returncode, done.stderr) == (0, "tidied up")
 
 
@@ -52,10 +52,10 @@ FULL = ["error: stdout: cannot be written (No space left on device), expected sp
     ("redirection", "status", "lines"),
     [(">/dev/full", 120, FULL), (">&-", 0, []), (">/dev/full 2>&1", 120, []), (">&- 2>&-", 0, []), ("| true", 0, [])],
 )
-def test_stdout_that_cannot_be_written_costs_no_result(
+def test_the_result_is_whole_if_stdout_cannot_be_written(
     tmp_path: Path, redirection: str, status: int, lines: list[str], unbuffered: str
 ) -> None:
-    """Full, closed or broken, at once or at the end: the result is whole, and there is no trace."""
+    """Standard output is full, closed or broken, at once or at the end; there is no trace."""
     (tmp_path / "program.py").write_text(PROGRAM.format(PRINTS.replace("RESULT", repr(str(tmp_path / "result")))))
     command = f"set -o pipefail; {sys.executable} {tmp_path / 'program.py'} {redirection}"
     environment = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
@@ -67,18 +67,18 @@ def test_stdout_that_cannot_be_written_costs_no_result(
 def test_help_on_a_full_stdout_is_no_success() -> None:
     main = "import argparse\ndef main(_): argparse.ArgumentParser(prog='p').parse_args(['--help'])"
     with Path("/dev/full").open("w") as full:
-        done = ended(main, stdout=full, env={"PYTHONPATH": str(ROOT)})
+        done = run_until_end(main, stdout=full, env={"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stderr.splitlines()) == (120, FULL)
 
 
 def test_the_hook_prints_a_bug() -> None:
     main = "import sys\nsys.excepthook = lambda *_: sys.stderr.write('hook')\ndef main(_): return 1 // 0"
-    done = ended(main)
+    done = run_until_end(main)
     assert (done.returncode, done.stderr) == (1, "hook")
 
 
 def test_the_log_marks_warnings_that_have_no_mark() -> None:
-    """In a process that configures no log, and in those of its pools; what is no warning has none."""
+    """Neither the process nor its pool configures a log; other messages get no mark."""
     main = (
         "import logging\nfrom contract.processes import map_in_processes\nlog = logging.getLogger('hecktor')\n"
         "def main(_):\n"
@@ -87,4 +87,4 @@ def test_the_log_marks_warnings_that_have_no_mark() -> None:
         "    return 0"
     )
     lines = ["*** WARNING *** odd: 1", "*** FALLBACK *** a rule", "error: no", "*** WARNING *** in a pool"]
-    assert ended(main, timeout=60).stderr.splitlines() == lines
+    assert run_until_end(main, timeout=60).stderr.splitlines() == lines

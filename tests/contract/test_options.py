@@ -57,7 +57,7 @@ def test_invalid_numbers(read: Reader, texts: tuple[str, ...], expected: str) ->
 
 
 @given(st.integers(), st.integers(), st.integers())
-def test_a_whole_number_comes_back_just_where_it_lies_in_the_range(number: int, low: int, high: int) -> None:
+def test_a_whole_number_is_accepted_only_in_its_range(number: int, low: int, high: int) -> None:
     if low <= number <= high:
         assert whole_number(low, high)(str(number)) == number
     else:
@@ -66,7 +66,7 @@ def test_a_whole_number_comes_back_just_where_it_lies_in_the_range(number: int, 
 
 
 @given(st.floats())
-def test_a_positive_number_comes_back_to_the_bit(number: float) -> None:
+def test_a_positive_number_is_read_exactly(number: float) -> None:
     if number > 0 and math.isfinite(number):
         assert positive_number()(repr(number)) == number
     else:
@@ -83,7 +83,7 @@ def test_any_text_is_a_number_or_refused_in_one_line(read: Reader, text: str) ->
         assert str(error).isprintable()  # noqa: PT017
 
 
-def _chosen(*argv: str) -> tuple[str, str]:
+def choose(*argv: str) -> tuple[str, str]:
     parser = argparse.ArgumentParser()
     add_edition_and_task_options(parser)
     options = parser.parse_args(argv)
@@ -93,11 +93,11 @@ def _chosen(*argv: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("task", ["rfs", "2"])
 def test_a_task_is_chosen_by_name_or_number(task: str) -> None:
-    assert _chosen("--task", task) == ("hecktor2025", "rfs")
+    assert choose("--task", task) == ("hecktor2025", "rfs")
 
 
 def test_the_only_task_of_an_edition_need_not_be_named() -> None:
-    assert _chosen("--edition", str(FOUR_ANSWERS)) == ("four-answers", "everything")
+    assert choose("--edition", str(FOUR_ANSWERS)) == ("four-answers", "everything")
 
 
 @pytest.mark.parametrize("argv", [(), ("--task", "staging")])
@@ -105,14 +105,14 @@ def test_an_absent_or_unknown_task_ends_with_status_2(
     argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        _chosen(*argv)
+        choose(*argv)
     assert ended.value.code == 2
     assert "segmentation, 1, rfs, 2, hpv, 3" in capsys.readouterr().err
 
 
 def test_an_unknown_edition_is_an_error_of_the_product() -> None:
     with pytest.raises(HecktorError, match=r"expected one of hecktor2020, .*, hecktor2025,"):
-        _chosen("--edition", "hecktor1999")
+        choose("--edition", "hecktor1999")
 
 
 @pytest.mark.parametrize(

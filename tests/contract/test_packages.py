@@ -29,7 +29,7 @@ from contract.packages import (
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-def manifest_of(**changes: Any) -> dict[str, Any]:
+def make_manifest(**changes: Any) -> dict[str, Any]:
     content = {
         "format_version": 1,
         "name": "tiny",
@@ -44,8 +44,8 @@ def manifest_of(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in (content | changes).items() if value is not None}
 
 
-def listing(files: dict[str, Any]) -> Manifest:
-    return Manifest.model_validate(manifest_of(files=files))
+def list_files(files: dict[str, Any]) -> Manifest:
+    return Manifest.model_validate(make_manifest(files=files))
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_file_s_entry(package: Path) -> None:
+def test_the_entry_of_a_file(package: Path) -> None:
     assert make_file_entry(package / "heads" / "rfs.json") == {"sha256": ABC, "size": 3}
 
 
@@ -82,25 +82,19 @@ def test_a_package_packs_to_the_same_bytes_without_owner_and_times(package: Path
     ("listed", "message"),
     [
         ({"heads/rfs.json": {"sha256": ABC, "size": 4}}, "heads/rfs.json: 3 bytes, expected 4"),
-        (
-            {"heads/rfs.json": {"sha256": "0" * 64, "size": 3}},
-            "heads/rfs.json: sha256 ba7816bf8f01..., expected 000000",
-        ),
+        ({"heads/rfs.json": {"sha256": "0" * 64, "size": 3}}, "heads/rfs.json: sha256 ba7816bf8f01..., expected 000"),
         ({"plans.json": {"sha256": ABC, "size": 3}}, "plans.json: not in the model package"),
-        (
-            {"../rfs.json": {"sha256": ABC, "size": 3}},
-            "manifest.json: file name '../rfs.json' leads out of the package",
-        ),
+        ({"../rfs.json": {"sha256": ABC, "size": 3}}, "manifest.json: file name '../rfs.json' leads out of the"),
     ],
 )
 def test_altered_missing_and_foreign_files_are_refused(package: Path, listed: Any, message: str) -> None:
     with pytest.raises(ModelPackageError) as error:
-        verify_files(package, listing(listed))
+        verify_files(package, list_files(listed))
     assert error.value.message.startswith(message)
 
 
 def test_a_file_of_another_user_is_refused(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container whose user is not the owner. Root may read everything, so the refusal is simulated."""
+    """Simulate the refusal of another user, since root may read everything."""
 
     def refuse(_: Path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -109,12 +103,12 @@ def test_a_file_of_another_user_is_refused(package: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("contract.packages.make_file_entry", refuse)
     message = r"^heads/rfs\.json: cannot be read \(Permission denied\), expected a file that every user may read"
     with pytest.raises(ModelPackageError, match=message):
-        verify_files(package, listing(listed))
+        verify_files(package, list_files(listed))
 
 
 def test_verified_files(package: Path) -> None:
     listed = {"heads/rfs.json": {"sha256": ABC, "size": 3}}
-    assert verify_files(package, listing(listed)) == {"heads/rfs.json": package / "heads" / "rfs.json"}
+    assert verify_files(package, list_files(listed)) == {"heads/rfs.json": package / "heads" / "rfs.json"}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +121,7 @@ def test_verified_files(package: Path) -> None:
     ],
 )
 def test_manifests_that_are_refused(package: Path, change: dict[str, Any], message: str) -> None:
-    (package / "manifest.json").write_text(json.dumps(manifest_of(**change)))
+    (package / "manifest.json").write_text(json.dumps(make_manifest(**change)))
     with pytest.raises(ModelPackageError) as error:
         read_manifest(package)
     assert str(error.value) == message
@@ -143,7 +137,7 @@ def test_an_archive_is_unpacked_to_a_folder_that_is_removed(package: Path, tmp_p
     assert package.is_dir()
 
 
-def test_an_archive_that_leads_out_or_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_unsafe_or_invalid_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "weights.zip").write_bytes(b"PK")
     (tmp_path / "outside").write_text("outside")
     with tarfile.open(tmp_path / "bad.tar.gz", "w:gz") as archive:
@@ -153,8 +147,8 @@ def test_an_archive_that_leads_out_or_is_none_is_refused(tmp_path: Path) -> None
             pass
 
 
-def test_folders_and_files_that_are_no_package(package: Path, tmp_path: Path) -> None:
-    """A package that lost its manifest has files named fold_0.safetensors, results of nnU-Net folders named fold_0."""
+def test_paths_that_are_not_a_package(package: Path, tmp_path: Path) -> None:
+    """Packages without a manifest have files named fold_0.safetensors, results of nnU-Net folders named fold_0."""
     (package / "manifest.json").unlink()
     (package / "fold_0.safetensors").touch()
     (tmp_path / "nnres" / "Trainer__Plans__3d_fullres" / "fold_0").mkdir(parents=True)
@@ -202,8 +196,8 @@ def test_an_edition_that_needs_its_declaration(package: Path) -> None:
     ],
 )
 def test_a_name_that_is_not_one_printable_line_is_refused(package: Path, key: str, value: object) -> None:
-    """By each reader of a manifest: of the whole one, of the name and of the edition."""
-    (package / "manifest.json").write_text(json.dumps(manifest_of(**{key: value})))
+    """All readers refuse it: of the whole manifest, of the name and of the edition."""
+    (package / "manifest.json").write_text(json.dumps(make_manifest(**{key: value})))
     for read in (read_manifest, read_identity, lambda path: chosen_edition(None, path)):
         with pytest.raises(ModelPackageError, match=rf"^manifest\.json\.?{key}?|^manifest\.json: ") as problem:
             read(package)
@@ -213,21 +207,21 @@ def test_a_name_that_is_not_one_printable_line_is_refused(package: Path, key: st
 @pytest.mark.parametrize("name", ["../x", "a/b", "/x", "", "my-model", "."])
 def test_a_name_of_code_that_is_no_plain_folder_is_refused(name: str) -> None:
     with pytest.raises(ModelPackageError, match=r"manifest\.json\.code: found .*, expected the name of an importable"):
-        Manifest.model_validate(manifest_of(code={name: "0" * 64}))
+        Manifest.model_validate(make_manifest(code={name: "0" * 64}))
 
 
 def test_folds_are_distinct_and_bounded(package: Path) -> None:
-    (package / "manifest.json").write_text(json.dumps(manifest_of(folds=["a", "b", "a"])))
+    (package / "manifest.json").write_text(json.dumps(make_manifest(folds=["a", "b", "a"])))
     with pytest.raises(ModelPackageError, match=r"^manifest\.json\.folds: found 'a' twice, expected each fold once$"):
         read_manifest(package)
-    (package / "manifest.json").write_text(json.dumps(manifest_of(folds=["a"] * 100_000)))
+    (package / "manifest.json").write_text(json.dumps(make_manifest(folds=["a"] * 100_000)))
     with pytest.raises(ModelPackageError, match=r"^manifest\.json\.folds: .*at most 200 entries"):
         read_manifest(package)
 
 
-def test_each_reader_of_a_manifest_bounds_its_size_and_accepts_a_byte_order_mark(package: Path) -> None:
+def test_all_readers_of_a_manifest_bound_its_size_and_accept_a_byte_order_mark(package: Path) -> None:
     readers = (read_manifest, read_identity, lambda path: chosen_edition(None, path))
-    text = json.dumps(manifest_of())
+    text = json.dumps(make_manifest())
     (package / "manifest.json").write_text(text, encoding="utf-8-sig")
     manifest, identity, edition = (read(package) for read in readers)
     assert (manifest.name, identity.name, edition.name) == ("tiny", "tiny", "hecktor2025")
@@ -239,7 +233,7 @@ def test_each_reader_of_a_manifest_bounds_its_size_and_accepts_a_byte_order_mark
 
 
 def test_an_archive_that_is_not_unpacked_is_named(tmp_path: Path) -> None:
-    """As /opt/ml/model with the file model.tar.gz in it."""
+    """The folder may be /opt/ml/model with the file model.tar.gz in it."""
     (tmp_path / "model.tar.gz").touch()
     message = (
         rf"found the archive model\.tar\.gz, which is not unpacked, .*tar -xzf {tmp_path}/model\.tar\.gz -C {tmp_path}"

@@ -1,4 +1,4 @@
-"""Paths that this user may not use: one line with the path, the user and the command to run."""
+"""For paths without permission one line names the path, the user and the command to run."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ path = Path(sys.argv[1])
 """
 
 
-def errors_of(path: Path, *calls: str) -> list[str]:
-    """The error of each call, which user 1000 runs as a command."""
+def run_as_user_1000(path: Path, *calls: str) -> list[str]:
+    """Run each call as a command of user 1000 and return its error."""
     for folder in path.parents[:5]:  # pytest's own folders, of mode 700; with workers one more
         if folder.name.startswith(("pytest-", "popen-")):
             folder.chmod(0o755)
@@ -42,8 +42,8 @@ def errors_of(path: Path, *calls: str) -> list[str]:
 
 
 @pytest.fixture
-def closed(tmp_path: Path) -> Path:
-    """A folder of mode 700 with a file, as patient data lie on a disk."""
+def closed_folder(tmp_path: Path) -> Path:
+    """Write a folder of mode 700 with a file, as patient data lie on a disk."""
     folder = tmp_path / "input"
     folder.mkdir()
     (folder / "a.json").write_text("{}")
@@ -68,30 +68,30 @@ WRITERS = (
 )
 
 
-def test_the_outermost_closed_folder_is_named(closed: Path) -> None:
-    expected = f"error: {closed}: user 1000 has no permission (owner 0, mode 700), "
-    expected += f"expected access for this user: chmod -R a+rX {closed}"
-    assert errors_of(closed, *READERS) == [expected] * len(READERS)
+def test_the_outermost_closed_folder_is_named(closed_folder: Path) -> None:
+    expected = f"error: {closed_folder}: user 1000 has no permission (owner 0, mode 700), "
+    expected += f"expected access for this user: chmod -R a+rX {closed_folder}"
+    assert run_as_user_1000(closed_folder, *READERS) == [expected] * len(READERS)
 
 
-def test_a_closed_file_is_named(closed: Path) -> None:
-    closed.chmod(0o755)
-    (closed / "a.json").chmod(0o600)
-    (error,) = errors_of(closed, READERS[0])
-    assert f"chmod -R a+rX {closed}/a.json" in error
+def test_a_closed_file_is_named(closed_folder: Path) -> None:
+    closed_folder.chmod(0o755)
+    (closed_folder / "a.json").chmod(0o600)
+    (error,) = run_as_user_1000(closed_folder, READERS[0])
+    assert f"chmod -R a+rX {closed_folder}/a.json" in error
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o700])
-def test_the_folder_of_an_output_must_be_writable(closed: Path, mode: int) -> None:
-    closed.chmod(mode)
-    expected = f"error: {closed}: user 1000 has no permission (owner 0, mode {mode:o}), "
-    expected += f"expected access for this user: chmod a+rwX {closed}"
-    assert errors_of(closed, *WRITERS) == [expected] * len(WRITERS)
+def test_the_folder_of_an_output_must_be_writable(closed_folder: Path, mode: int) -> None:
+    closed_folder.chmod(mode)
+    expected = f"error: {closed_folder}: user 1000 has no permission (owner 0, mode {mode:o}), "
+    expected += f"expected access for this user: chmod a+rwX {closed_folder}"
+    assert run_as_user_1000(closed_folder, *WRITERS) == [expected] * len(WRITERS)
 
 
-def test_a_closed_submission_names_path_and_command(closed: Path) -> None:
-    """In the evaluation, which records the error of each team."""
+def test_a_closed_submission_names_path_and_command(closed_folder: Path) -> None:
+    """The evaluation records the error of each team."""
     errors: dict[str, HecktorError] = {}
     with _record_error("team", errors):
-        raise PermissionError(13, "Permission denied", str(closed))
-    assert errors["team"].message.startswith(f"{closed}: user 0 has no permission")
+        raise PermissionError(13, "Permission denied", str(closed_folder))
+    assert errors["team"].message.startswith(f"{closed_folder}: user 0 has no permission")

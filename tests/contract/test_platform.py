@@ -1,4 +1,4 @@
-"""Composed letters in names, and entries that operating systems add."""
+"""Letters in names are composed, and entries of operating systems are recognised."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ CT, EHR = EDITION.inputs["ct"], EDITION.inputs["ehr"]
 RFS = EDITION.find_algorithm("rfs").find_answer("rfs").socket
 
 
-def job(pk: str = "job-1", **changes: Any) -> dict[str, Any]:
+def make_job(pk: str = "job-1", **changes: Any) -> dict[str, Any]:
     inputs = [
         make_socket_entry(CT, 1, image=("uuid-1", "case001.mha")),
         make_socket_entry(EHR, 2, value={"Age": 1}),
@@ -33,15 +33,14 @@ def job(pk: str = "job-1", **changes: Any) -> dict[str, Any]:
     return make_job_entry(pk, inputs, outputs, algorithm_image="image", exec_duration_s=72.4) | changes
 
 
-def written(tmp_path: Path, content: Any) -> Path:
+def write_json_file(tmp_path: Path, content: Any) -> Path:
     path = tmp_path / "predictions.json"
     path.write_text(json.dumps(content))
     return path
 
 
 def test_job_entry_has_the_form_of_the_platform() -> None:
-    """Keys and duration as in the platform's example."""
-    entry = job()
+    entry = make_job()
     assert entry["exec_duration"] == "P0DT00H01M12S"
     assert entry["invoke_duration"] is None
     assert set(entry) == {"pk", "algorithm_image", "status", "inputs", "outputs", "exec_duration", "invoke_duration"}
@@ -59,11 +58,11 @@ def test_durations(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize("dropped", ["socket", "interface", None])
 def test_socket_and_interface_are_both_accepted(tmp_path: Path, dropped: str | None) -> None:
-    entry = job()
+    entry = make_job()
     for item in (*entry["inputs"], *entry["outputs"]):
         if dropped:
             del item[dropped]
-    (result,) = read_predictions(written(tmp_path, [entry]))
+    (result,) = read_predictions(write_json_file(tmp_path, [entry]))
     assert result.find_input_image_name("ct-image") == "case001.mha"
     assert result.find_input_image_name("pet-image") is None
     output = result.find_output("rfs")
@@ -77,38 +76,40 @@ def test_socket_and_interface_are_both_accepted(tmp_path: Path, dropped: str | N
     [
         ({}, ": found {}, expected a list"),
         ([3], "[0]: found 3, expected an object"),
-        ([job(pk="")], '[0].pk: found "", expected the job\'s identifier'),
-        ([job(pk="../other")], '[0].pk: found "../other", expected the job\'s identifier'),
-        ([job(pk="..")], '[0].pk: found "..", expected the job\'s identifier'),
-        ([job(status=None)], "[0].status: found null, expected a string"),
-        ([job(), {"pk": "other", "inputs": [], "outputs": []}], "[1].status: found nothing, expected this key"),
-        ([job(outputs=None)], "[0].outputs: found null, expected a list"),
-        ([job(inputs=[{}])], "[0].inputs[0].socket: found nothing, expected this key"),
-        ([job(inputs=[{"socket": {}}])], "[0].inputs[0].socket.slug: found nothing, expected this key"),
+        ([make_job(pk="")], '[0].pk: found "", expected the job\'s identifier'),
+        ([make_job(pk="../other")], '[0].pk: found "../other", expected the job\'s identifier'),
+        ([make_job(pk="..")], '[0].pk: found "..", expected the job\'s identifier'),
+        ([make_job(status=None)], "[0].status: found null, expected a string"),
+        ([make_job(), {"pk": "other", "inputs": [], "outputs": []}], "[1].status: found nothing, expected this key"),
+        ([make_job(outputs=None)], "[0].outputs: found null, expected a list"),
+        ([make_job(inputs=[{}])], "[0].inputs[0].socket: found nothing, expected this key"),
+        ([make_job(inputs=[{"socket": {}}])], "[0].inputs[0].socket.slug: found nothing, expected this key"),
         (
-            [job(inputs=[{"socket": {"slug": "ct-image"}, "image": "name"}])],
-            '[0].inputs[0].image: found "name", expected an object',
+            [make_job(inputs=[{"socket": {"slug": "ct-image"}, "image": "n"}])],
+            '[0].inputs[0].image: found "n", expected an object',
         ),
-        ([job(), job()], ": job job-1 appears twice, expected each job once"),
+        ([make_job(), make_job()], ": job job-1 appears twice, expected each job once"),
     ],
 )
 def test_invalid_predictions_json(tmp_path: Path, content: Any, message: str) -> None:
     with pytest.raises(PredictionError) as error:
-        read_predictions(written(tmp_path, content))
+        read_predictions(write_json_file(tmp_path, content))
     assert str(error.value) == f"predictions.json{message}"
 
 
 def test_only_the_socket_of_an_entry_is_needed(tmp_path: Path) -> None:
-    """The platform adds keys, and a name that is no text is a fault of its case alone."""
+    """Entries may have more keys, and a name that is no text fails only its case."""
     entry = {"socket": {"slug": "ct-image", "relative_path": None, "new": 1}, "image": {"name": 5}, "new": [1]}
-    (result,) = read_predictions(written(tmp_path, [{"pk": "a", "status": "New", "inputs": [entry], "outputs": []}]))
+    (result,) = read_predictions(
+        write_json_file(tmp_path, [{"pk": "a", "status": "New", "inputs": [entry], "outputs": []}])
+    )
     assert (result.inputs[0].relative_path, result.inputs[0].value) == ("", None)
     assert result.find_input_image_name("ct-image") is None
 
 
 def test_nan_is_read_as_none(tmp_path: Path) -> None:
     path = tmp_path / "predictions.json"
-    path.write_text(json.dumps([job()]).replace("0.7", "NaN"))
+    path.write_text(json.dumps([make_job()]).replace("0.7", "NaN"))
     output = read_predictions(path)[0].find_output("rfs")
     assert output is not None
     assert output.value is None
@@ -116,7 +117,7 @@ def test_nan_is_read_as_none(tmp_path: Path) -> None:
 
 def test_read_inputs_json(tmp_path: Path) -> None:
     path = tmp_path / "inputs.json"
-    path.write_text(json.dumps(job()["inputs"]))
+    path.write_text(json.dumps(make_job()["inputs"]))
     assert [item.slug for item in read_inputs(path)] == ["ct-image", "ehr"]
     path.write_text('{"a": 1}')
     with pytest.raises(InputError, match=r"^inputs\.json: found "):

@@ -35,7 +35,7 @@ list(map_in_processes(work, [1, 2], 2))
 
 
 def is_running(process: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between open and read
@@ -60,7 +60,7 @@ def start(code: str, path: Path, children: int) -> tuple[subprocess.Popen[str], 
     return process, [int(process.stdout.readline()) for _ in range(children)]
 
 
-def process_id(_number: int) -> int:
+def get_process_id(_number: int) -> int:
     return os.getpid()
 
 
@@ -74,13 +74,13 @@ def read_variable(_number: int) -> str | None:
 
 def test_workers_are_new_processes_that_run_the_initializer() -> None:
     assert list(map_in_processes(read_variable, [1, 2], 1, set_variable)) == [(0, "yes"), (1, "yes")]
-    [(_, process)] = map_in_processes(process_id, [1], 1)
+    [(_, process)] = map_in_processes(get_process_id, [1], 1)
     assert process != os.getpid()
     assert read_variable(0) is None
 
 
 def test_no_semaphore_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pool works without shared memory in /dev/shm, and leaves none there."""
+    """Pools work without shared memory in /dev/shm, and leave none there."""
 
     def refuse(*_: object, **__: object) -> None:
         raise FileNotFoundError(2, "No such file or directory")
@@ -101,7 +101,7 @@ def test_workers_end_when_the_parent_is_killed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def cgroup(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty control group; the affinity allows 8 CPUs."""
+    """Make an empty control group; the affinity allows 8 CPUs."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(processes, "CGROUP_ROOT", tmp_path)
     return tmp_path
@@ -130,7 +130,7 @@ def test_no_quota(cgroup: Path) -> None:
 
 
 def test_the_program_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As under `ulimit -v`: a pool that needs threads of its own would wait for them for ever."""
+    """Under `ulimit -v` a pool that needs threads would wait for them forever."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -257,29 +257,29 @@ def print_and_pause(number: float) -> float:
 def test_a_program_with_a_bug_ends(
     tmp_path: Path, work: str, items: list[object], body: str, kept: str, end: str
 ) -> None:
-    """Trace, exit status 1, and no process left; even if an iterator is never closed."""
+    """Trace and exit status 1 are the result, and no process is left; even if an iterator is never closed."""
     code = PROGRAM.format(work=work, items=items, body=body, kept=kept, end=end)
     process, children = start(code, tmp_path / "program.py", 1 if work == "print_and_pause" else 0)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
     assert stderr.startswith("Traceback (most recent call last):")
     assert "ValueError: a bug" in stderr
-    assert wait_for_end([*children, *group(process.pid)])
+    assert wait_for_end([*children, *list_group(process.pid)])
 
 
-def group(leader: int) -> list[int]:
+def list_group(leader: int) -> list[int]:
     """Return the processes of the group of this leader, such as those that a program leaves."""
-    found = []
+    processes_of_group = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             if stat.read_text().rpartition(")")[2].split()[2] == str(leader):
-                found.append(int(stat.parent.name))
-    return found
+                processes_of_group.append(int(stat.parent.name))
+    return processes_of_group
 
 
 @pytest.mark.parametrize("limit_kib", [60_000, 200_000, 450_000, 550_000])
 def test_too_little_memory_ends_the_program(tmp_path: Path, limit_kib: int) -> None:
-    """The work needs NumPy and SimpleITK; under some limits the program runs, and it waits under none."""
+    """NumPy and SimpleITK need more memory; under some limits the program runs, and it never hangs."""
     script = tmp_path / "program.py"
     code = PROGRAM.format(work="import_images", items=[1, 2, 3], body="pass", kept="", end="run_program(main)")
     script.write_text(code)
@@ -287,7 +287,7 @@ def test_too_little_memory_ends_the_program(tmp_path: Path, limit_kib: int) -> N
     process = subprocess.Popen(limited, stdout=-1, stderr=-1, text=True, env=os.environ | PATHS, start_new_session=True)
     stderr = process.communicate(timeout=120)[1]
     assert process.returncode == 0 or stderr.strip()
-    assert wait_for_end(group(process.pid))
+    assert wait_for_end(list_group(process.pid))
 
 
 INTERRUPTED = """
@@ -308,7 +308,7 @@ raise SystemExit(run_main(main))
 
 @pytest.mark.parametrize(("printed", "after_s"), [(1, 0.3), (3, 0)])
 def test_ctrl_c_is_one_line_and_ends_the_processes_at_once(tmp_path: Path, printed: int, after_s: float) -> None:
-    """A terminal sends it to all processes, which start or work; their work of ten minutes is not waited for."""
+    """Terminals send it to all processes, which start or work; their work of ten minutes is not awaited."""
     (tmp_path / "pause.py").write_text(PAUSE)
     process, (_, *children) = start(INTERRUPTED, tmp_path / "interrupted.py", printed)
     time.sleep(after_s)

@@ -1,4 +1,4 @@
-"""The memory of a server does not grow with its cases."""
+"""Serving cases does not need more and more memory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def wait_until_healthy(address: str) -> None:
     pytest.fail("the server does not start")
 
 
-def resident_mb(process_id: int) -> float:
+def read_resident_mb(process_id: int) -> float:
     lines = Path(f"/proc/{process_id}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1e3
 
@@ -71,10 +71,10 @@ def test_freed_arrays_do_not_stay_with_the_server() -> None:
     server = subprocess.Popen([sys.executable, "-c", PROGRAM, str(port)], stderr=subprocess.DEVNULL)
     try:
         wait_until_healthy(f"http://127.0.0.1:{port}/health")
-        before = resident_mb(server.pid)
+        before = read_resident_mb(server.pid)
         for _ in range(25):
             call(f"http://127.0.0.1:{port}/invoke", "POST")
-        assert resident_mb(server.pid) < 1.05 * before + 5
+        assert read_resident_mb(server.pid) < 1.05 * before + 5
     finally:
         server.terminate()
         server.wait(timeout=30)

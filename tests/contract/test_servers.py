@@ -1,4 +1,4 @@
-"""Requests that no well-behaved caller sends get an answer, by every server."""
+"""All servers answer requests that no well-behaved caller sends."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def port() -> Iterator[int]:
         thread.join()
 
 
-def reply(port: int, request: bytes) -> bytes:
-    """The first line of the reply."""
+def read_reply(port: int, request: bytes) -> bytes:
+    """Return the first line of the reply."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         connection.sendall(request)
         return connection.makefile("rb").readline()
@@ -63,15 +63,13 @@ def reply(port: int, request: bytes) -> bytes:
     ],
 )
 def test_every_request_has_an_answer(port: int, request_text: bytes, status: int) -> None:
-    assert reply(port, request_text).split()[1] == b"%d" % status
+    assert read_reply(port, request_text).split()[1] == b"%d" % status
     assert Handler.addresses == (["/case"] if status == 201 else [])
 
 
 @pytest.mark.parametrize("start", [BEGUN + b"X: ", BEGUN + b"Content-Length: 60000\r\n\r\n"])
-def test_a_caller_that_sends_a_byte_now_and_then_has_a_deadline(
-    port: int, start: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each byte comes within the time limit, the request does not; what came of it is not answered as a request."""
+def test_a_slow_caller_has_a_deadline(port: int, start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although bytes come within the time limit, the request does not, and its part is not answered as a request."""
     monkeypatch.setattr(Handler, "timeout", 0.5)
     with socket.create_connection(("127.0.0.1", port), timeout=0.1) as connection:
         connection.sendall(start)

@@ -1,4 +1,4 @@
-"""Fixtures: a study folder, and a conversion of it."""
+"""Fixtures of a study folder and its conversion."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Converted:
     case: ConvertedCase
     folder: Path
 
-    def image(self, name: str) -> Volume:
+    def read_image(self, name: str) -> Volume:
         return read_volume(find_single_image(INPUTS[name].path_under(self.folder)))
 
-    def mask(self) -> Volume:
+    def read_mask(self) -> Volume:
         return read_volume(self.folder / "ground_truth" / f"{self.folder.name}.mha")
 
 

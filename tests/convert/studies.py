@@ -1,4 +1,4 @@
-"""DICOM studies written from volumes, with what clinics and vendors do to them."""
+"""Write DICOM studies from volumes, with the habits of clinics and vendors."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ PET_GRID = Geometry((10, 12, 12), (4.0, 4.0, 3.0), (-18.0, -22.0, 99.0))
 HOUR_FACTOR = 75_000 / (370e6 * math.exp(-math.log(2) * 3600 / 6586.2))
 
 
-def numbers(values: Any) -> list[DSfloat]:
+def format_numbers(values: Any) -> list[DSfloat]:
     return [DSfloat(float(value), auto_format=True) for value in np.ravel(values)]
 
 
-def ct_volume(geometry: Geometry = CT_GRID, seed: int = 0) -> Volume:
-    """HU from -1024 to 2000."""
+def make_ct_volume(geometry: Geometry = CT_GRID, seed: int = 0) -> Volume:
+    """Return HU from -1024 to 2000."""
     array = np.random.default_rng(seed).integers(-1024, 2001, geometry.array_shape)
     return Volume(array.astype(np.int16), geometry)
 
 
-def pet_volume(geometry: Geometry = PET_GRID, seed: int = 1) -> Volume:
-    """SUV from 0 to 15."""
+def make_pet_volume(geometry: Geometry = PET_GRID, seed: int = 1) -> Volume:
+    """Return SUV from 0 to 15."""
     array = 15 * np.random.default_rng(seed).random(geometry.array_shape)
     return Volume(array.astype(np.float32), geometry)
 
 
-def radiopharmaceutical(**changes: Any) -> Dataset:
-    """370 MBq of FDG at 13:00; None removes an attribute."""
+def make_tracer(**changes: Any) -> Dataset:
+    """Return 370 MBq of FDG at 13:00; None removes an attribute."""
     item, code = Dataset(), Dataset()
     code.CodeValue, code.CodingSchemeDesignator, code.CodeMeaning = "C-111A1", "SRT", "^18^Fluorine"
     item.RadionuclideCodeSequence = Sequence([code])
@@ -60,7 +60,7 @@ def radiopharmaceutical(**changes: Any) -> Dataset:
 
 
 def change(dataset: Dataset, changes: Mapping[str, Any]) -> None:
-    """Set attributes; None removes one."""
+    """Set attributes; None removes an attribute."""
     for keyword, value in changes.items():
         if value is None:
             if keyword in dataset:
@@ -79,7 +79,7 @@ class StudyFolder:
     frame: str = field(default_factory=generate_uid)
     count: int = 0
 
-    def ct(
+    def add_ct(
         self,
         volume: Volume | None = None,
         *,
@@ -88,22 +88,22 @@ class StudyFolder:
         edit: Callable[[Dataset, int], None] = lambda dataset, index: None,
         **changes: Any,
     ) -> list[Path]:
-        """A CT with intercept -1024, or 0 if `signed`; files by slice in ascending order of z."""
-        volume = ct_volume() if volume is None else volume
+        """Write a CT with intercept -1024, or 0 if `signed`; return its files by slice in ascending order of z."""
+        volume = make_ct_volume() if volume is None else volume
         intercept = 0 if signed else -1024
         stored = (volume.array.astype(np.int32) - intercept).astype(np.int16 if signed else np.uint16)
         rescale = [(1.0, float(intercept))] * len(stored)
         common = {"Modality": "CT", "SOPClassUID": CTImageStorage, "SeriesDescription": description}
         common |= {"ImageType": ["ORIGINAL", "PRIMARY", "AXIAL"], "RescaleType": "HU"}
-        return self._slices(stored, volume.geometry, rescale, common | changes, edit)
+        return self._write_slices(stored, volume.geometry, rescale, common | changes, edit)
 
-    def ct_and_pet(self) -> list[Path]:
-        """Both with their defaults; the files of the CT."""
-        paths = self.ct()
-        self.pet()
+    def add_ct_and_pet(self) -> list[Path]:
+        """Write both with their defaults; return the files of the CT."""
+        paths = self.add_ct()
+        self.add_pet()
         return paths
 
-    def pet(
+    def add_pet(
         self,
         volume: Volume | None = None,
         *,
@@ -113,8 +113,8 @@ class StudyFolder:
         tracer: Mapping[str, Any] | None = None,
         **changes: Any,
     ) -> list[Path]:
-        """A PET whose pixels, rescaled by a slope of each slice, times `scale` are the volume's SUV."""
-        volume = pet_volume() if volume is None else volume
+        """Write a PET whose pixels, rescaled by a slope of each slice, times `scale` are the volume's SUV."""
+        volume = make_pet_volume() if volume is None else volume
         stored = np.empty(volume.array.shape, dtype=np.int16)
         rescale = []
         for index, suv in enumerate(volume.array):
@@ -124,14 +124,14 @@ class StudyFolder:
         common = {"Modality": "PT", "SOPClassUID": PositronEmissionTomographyImageStorage}
         common |= {"SeriesDescription": description, "ImageType": ["ORIGINAL", "PRIMARY"]}
         common |= {"Units": "BQML", "DecayCorrection": "START", "CorrectedImage": ["DECY", "ATTN", "SCAT"]}
-        common["RadiopharmaceuticalInformationSequence"] = Sequence([radiopharmaceutical(**(tracer or {}))])
-        return self._slices(stored, volume.geometry, rescale, common | changes, edit)
+        common["RadiopharmaceuticalInformationSequence"] = Sequence([make_tracer(**(tracer or {}))])
+        return self._write_slices(stored, volume.geometry, rescale, common | changes, edit)
 
-    def structures(self, ct_files: list[Path], rois: Mapping[str, list[np.ndarray]], **changes: Any) -> Path:
-        """A structure set of the CT; contours are arrays of points (n, 3) in mm."""
+    def add_structures(self, ct_files: list[Path], rois: Mapping[str, list[np.ndarray]], **changes: Any) -> Path:
+        """Write a structure set of the CT; contours are arrays of points (n, 3) in mm."""
         from pydicom import dcmread
 
-        dataset = self._dataset({"Modality": "RTSTRUCT", "SOPClassUID": RTStructureSetStorage})
+        dataset = self._make_dataset({"Modality": "RTSTRUCT", "SOPClassUID": RTStructureSetStorage})
         series, study, frame = Dataset(), Dataset(), Dataset()
         series.SeriesInstanceUID = dcmread(ct_files[0], stop_before_pixels=True).SeriesInstanceUID
         study.RTReferencedSeriesSequence = Sequence([series])
@@ -145,7 +145,7 @@ class StudyFolder:
             for points in contours:
                 contour = Dataset()
                 contour.ContourGeometricType, contour.NumberOfContourPoints = "CLOSED_PLANAR", len(points)
-                contour.ContourData = numbers(points)
+                contour.ContourData = format_numbers(points)
                 contour_set.ContourSequence.append(contour)
             named.append(roi)
             drawn.append(contour_set)
@@ -153,36 +153,36 @@ class StudyFolder:
         change(dataset, changes)
         return self._save(dataset)
 
-    def dose(self, dose_gy: Volume, scaling: float, **changes: Any) -> Path:
-        """An RT dose of uint32 pixels on its own grid."""
+    def add_dose(self, dose_gy: Volume, scaling: float, **changes: Any) -> Path:
+        """Write an RT dose of uint32 pixels on its own grid."""
         geometry = dose_gy.geometry
-        dataset = self._dataset({"Modality": "RTDOSE", "SOPClassUID": RTDoseStorage, "SeriesDescription": "dose"})
+        dataset = self._make_dataset({"Modality": "RTDOSE", "SOPClassUID": RTDoseStorage, "SeriesDescription": "dose"})
         stored = np.rint(dose_gy.array / scaling).astype(np.uint32)
         set_pixels(dataset, stored)
         set_plane(dataset, geometry, np.asarray(geometry.origin_mm))
         dataset.DoseUnits, dataset.DoseSummationType = "GY", "PLAN"
         dataset.DoseGridScaling = DSfloat(scaling)
-        dataset.GridFrameOffsetVector = numbers(np.arange(geometry.size[2]) * geometry.spacing_mm[2])
+        dataset.GridFrameOffsetVector = format_numbers(np.arange(geometry.size[2]) * geometry.spacing_mm[2])
         change(dataset, changes)
         return self._save(dataset)
 
-    def _slices(self, stored, geometry, rescale, attributes, edit) -> list[Path]:
+    def _write_slices(self, stored, geometry, rescale, attributes, edit) -> list[Path]:
         series, axes = generate_uid(), np.asarray(geometry.direction).reshape(3, 3)
         paths = []
         for index, pixels in enumerate(stored):
-            dataset = self._dataset({"SeriesInstanceUID": series})
+            dataset = self._make_dataset({"SeriesInstanceUID": series})
             set_pixels(dataset, pixels)
             shift = np.array([0.0, 0.0, index * geometry.spacing_mm[2]])
             set_plane(dataset, geometry, np.asarray(geometry.origin_mm) + axes @ shift)
             slope, intercept = rescale[index]
-            dataset.RescaleSlope, dataset.RescaleIntercept = numbers([slope, intercept])
+            dataset.RescaleSlope, dataset.RescaleIntercept = format_numbers([slope, intercept])
             dataset.InstanceNumber = index + 1
             change(dataset, attributes)
             edit(dataset, index)
             paths.append(self._save(dataset))
         return paths
 
-    def _dataset(self, attributes: Mapping[str, Any]) -> Dataset:
+    def _make_dataset(self, attributes: Mapping[str, Any]) -> Dataset:
         dataset = Dataset()
         dataset.SOPInstanceUID, dataset.SeriesInstanceUID = generate_uid(), generate_uid()
         dataset.StudyInstanceUID, dataset.FrameOfReferenceUID = self.study, self.frame
@@ -205,7 +205,7 @@ class StudyFolder:
 
 
 def set_pixels(dataset: Dataset, pixels: np.ndarray) -> None:
-    """Pixels of one slice (rows, columns), or of several frames."""
+    """Set the pixels of one slice (rows, columns), or of several frames."""
     bits = pixels.dtype.itemsize * 8
     dataset.Rows, dataset.Columns = pixels.shape[-2:]
     if pixels.ndim == 3:
@@ -218,17 +218,17 @@ def set_pixels(dataset: Dataset, pixels: np.ndarray) -> None:
 
 def set_plane(dataset: Dataset, geometry: Geometry, position_mm: np.ndarray) -> None:
     axes = np.asarray(geometry.direction).reshape(3, 3)
-    dataset.ImagePositionPatient = numbers(position_mm)
-    dataset.ImageOrientationPatient = numbers(axes[:, :2].T)
-    dataset.PixelSpacing = numbers([geometry.spacing_mm[1], geometry.spacing_mm[0]])
+    dataset.ImagePositionPatient = format_numbers(position_mm)
+    dataset.ImageOrientationPatient = format_numbers(axes[:, :2].T)
+    dataset.PixelSpacing = format_numbers([geometry.spacing_mm[1], geometry.spacing_mm[0]])
 
 
 def shuffle_names(paths: list[Path], seed: int = 0) -> None:
     """Give the files each other's names: the names no longer follow the slices."""
     order = np.random.default_rng(seed).permutation(len(paths))
     contents = [path.read_bytes() for path in paths]
-    for path, other in zip(paths, order, strict=True):
-        path.write_bytes(contents[other])
+    for path, source in zip(paths, order, strict=True):
+        path.write_bytes(contents[source])
 
 
 def compress(paths: list[Path], syntax: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from contract.images.volumes import find_single_image, read_volume
 from hecktor import cli
 from rehearsal import make_phantom
-from tests.convert.dicom.test_structures import rectangle
+from tests.convert.dicom.test_structures import make_rectangle
 from tests.convert.studies import HOUR_FACTOR, StudyFolder, compress, shuffle_names
 
 AN_HOUR_BEFORE = (
@@ -28,9 +28,11 @@ sys.exit(main(["convert", "dicom", "--input", ".", "--output", "y"]))
 
 
 def test_summary(study: StudyFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = study.ct()
-    study.pet(tracer={"RadionuclideTotalDose": "370"})
-    study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 3)], "Mandible": [rectangle((1, 2), (1, 2), 3)]})
+    paths = study.add_ct()
+    study.add_pet(tracer={"RadionuclideTotalDose": "370"})
+    study.add_structures(
+        paths, {"GTVp": [make_rectangle((4, 8), (5, 8), 3)], "Mandible": [make_rectangle((1, 2), (1, 2), 3)]}
+    )
     (study.root / "notes.txt").touch()
     assert cli.main(["convert", "dicom", "--input", str(study.root), "--output", str(tmp_path / "case")]) == 0
     output = capsys.readouterr()
@@ -51,8 +53,8 @@ def test_summary(study: StudyFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_error_is_one_line(study: StudyFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study.ct()
-    study.pet(PatientWeight=None)
+    study.add_ct()
+    study.add_pet(PatientWeight=None)
     assert cli.main(["convert", "dicom", "--input", str(study.root), "--output", str(tmp_path / "case")]) == 1
     assert capsys.readouterr().err == (
         "error: PT/IM0010.dcm: found no PatientWeight (0010,1030), expected the weight in kg\n"
@@ -61,12 +63,23 @@ def test_error_is_one_line(study: StudyFolder, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_options(study: StudyFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = study.ct(description="soft")
-    study.ct(description="bone")
-    study.pet(description="one")
-    study.pet(description="two")
-    study.structures(paths, {"T": [rectangle((4, 8), (5, 8), 3)], "N": [rectangle((1, 2), (1, 2), 3)]})
-    options = ["--ct-series", "soft", "--pet-series", "two", "--gtvp", "T", "--gtvn", "N", "--edition", "hecktor2025"]
+    paths = study.add_ct(description="soft")
+    study.add_ct(description="bone")
+    study.add_pet(description="first")
+    study.add_pet(description="second")
+    study.add_structures(paths, {"T": [make_rectangle((4, 8), (5, 8), 3)], "N": [make_rectangle((1, 2), (1, 2), 3)]})
+    options = [
+        "--ct-series",
+        "soft",
+        "--pet-series",
+        "second",
+        "--gtvp",
+        "T",
+        "--gtvn",
+        "N",
+        "--edition",
+        "hecktor2025",
+    ]
     output = ["--output", str(tmp_path / "case")]
     assert cli.main(["convert", "dicom", "--input", str(study.root), *output, *options]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -74,22 +87,22 @@ def test_options(study: StudyFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("modules", "found"),
+    ("modules", "problem"),
     [("pydicom,gdcm", "pydicom and python-gdcm are not installed"), ("gdcm", "python-gdcm is not installed")],
 )
-def test_without_the_extra(modules: str, found: str) -> None:
+def test_without_the_extra(modules: str, problem: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_LIBRARIES, modules], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert done.stderr == f"error: reading DICOM: {found}, expected the extra `dicom`: pip install 'hecktor[dicom]'\n"
+    assert done.stderr == f"error: reading DICOM: {problem}, expected the extra `dicom`: pip install 'hecktor[dicom]'\n"
 
 
 @pytest.mark.slow
 def test_phantom_through_dicom_into_the_algorithm(study: StudyFolder, tmp_path: Path) -> None:
-    """A phantom's CT and PET as DICOM, compressed and in disorder: the same voxels, then the same mask."""
+    """Through DICOM, compressed and in disorder, a phantom keeps its voxels and gives a mask."""
     phantom = make_phantom(294, ct_coarsening=4)
-    ct_files, pet_files = study.ct(phantom.ct, signed=True), study.pet(phantom.pet)
+    ct_files, pet_files = study.add_ct(phantom.ct, signed=True), study.add_pet(phantom.pet)
     compress(ct_files, "JPEG2000Lossless")
     compress(pet_files, "JPEGLosslessProcess14_1")
     shuffle_names(ct_files + pet_files)

@@ -15,8 +15,8 @@ from tests.convert.conftest import Convert
 from tests.convert.studies import StudyFolder
 
 
-def values(study: StudyFolder, **changes: Any) -> dict[str, Any]:
-    study.pet(**changes)
+def read_values(study: StudyFolder, **changes: Any) -> dict[str, Any]:
+    study.add_pet(**changes)
     return read_clinical_values(read_folder(study.root).headers, load_edition().clinical)[0]
 
 
@@ -34,13 +34,13 @@ def values(study: StudyFolder, **changes: Any) -> dict[str, Any]:
     ],
 )
 def test_age_and_sex(study: StudyFolder, changes: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert values(study, **changes) == expected
+    assert read_values(study, **changes) == expected
 
 
 @pytest.mark.parametrize("age", ["old ", "060 ", "61  "])
 def test_an_invalid_age_is_left_out_and_named(study: StudyFolder, convert: Convert, age: str) -> None:
-    study.ct()
-    for path in study.pet():
+    study.add_ct()
+    for path in study.add_pet():
         content = path.read_bytes()
         assert content.count(b"061Y") == 1
         path.write_bytes(content.replace(b"061Y", age.encode()))
@@ -50,20 +50,20 @@ def test_an_invalid_age_is_left_out_and_named(study: StudyFolder, convert: Conve
 
 
 @pytest.mark.parametrize(
-    ("changes", "left", "found"),
+    ("changes", "left", "message"),
     [
         ({"PatientAge": "000Y"}, {"Gender": 1}, "found PatientAge (0010,1010) 000Y"),
         ({"PatientSex": "O"}, {"Age": 61.0}, "found PatientSex (0010,0040) O"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named(
-    study: StudyFolder, convert: Convert, changes: dict[str, str], left: dict[str, Any], found: str
+    study: StudyFolder, convert: Convert, changes: dict[str, str], left: dict[str, Any], message: str
 ) -> None:
-    study.ct()
-    study.pet(**changes)
+    study.add_ct()
+    study.add_pet(**changes)
     case = convert().case
     assert case.ehr == left
-    assert [finding.found for finding in case.findings] == [found]
+    assert [finding.found for finding in case.findings] == [message]
 
 
 def test_an_age_that_differs_between_slices_is_left_out(study: StudyFolder, convert: Convert) -> None:
@@ -71,8 +71,8 @@ def test_an_age_that_differs_between_slices_is_left_out(study: StudyFolder, conv
         if index == 5:
             dataset.PatientAge = "062Y"
 
-    study.ct()
-    study.pet(edit=edit)
+    study.add_ct()
+    study.add_pet(edit=edit)
     case = convert().case
     assert case.ehr == {"Gender": 1}
     assert [finding.found for finding in case.findings] == ["found PatientAge (0010,1010) 061Y and 062Y"]
@@ -80,5 +80,5 @@ def test_an_age_that_differs_between_slices_is_left_out(study: StudyFolder, conv
 
 def test_weight_if_the_edition_declares_it(study: StudyFolder) -> None:
     weight = CodedNumber(name="weight_kg", key="Weight", type="code", codes=(20, 300))
-    study.pet()
+    study.add_pet()
     assert read_clinical_values(read_folder(study.root).headers, [weight]) == ({"Weight": 75}, [])

@@ -1,4 +1,4 @@
-"""A whole study: the case equals what was written into DICOM, whole or not at all."""
+"""A whole study: the case equals the volumes in DICOM, and is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,29 +15,37 @@ from contract.errors import InputError, OutputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from tests.convert.conftest import Convert, refuse
-from tests.convert.studies import CT_GRID, PET_GRID, StudyFolder, compress, ct_volume, pet_volume, shuffle_names
+from tests.convert.studies import (
+    CT_GRID,
+    PET_GRID,
+    StudyFolder,
+    compress,
+    make_ct_volume,
+    make_pet_volume,
+    shuffle_names,
+)
 
 
-def pet_tolerance(suv: np.ndarray) -> np.ndarray:
-    """Half a step of each slice's slope (its maximum / 32767), and float32's rounding."""
+def compute_pet_tolerance(suv: np.ndarray) -> np.ndarray:
+    """Return half a step of each slice's slope (its maximum / 32767), and float32's rounding."""
     return suv.max(axis=(1, 2), keepdims=True) / 32767 / 2 + 1e-5
 
 
 def test_case_equals_the_volumes_behind_the_files(study: StudyFolder, convert: Convert) -> None:
-    study.ct_and_pet()
+    study.add_ct_and_pet()
     converted = convert()
-    ct, pet = converted.image("ct"), converted.image("pet")
+    ct, pet = converted.read_image("ct"), converted.read_image("pet")
     assert ct.array.dtype == np.int16
     assert pet.array.dtype == np.float32
-    np.testing.assert_array_equal(ct.array, ct_volume().array)
-    assert (np.abs(pet.array - pet_volume().array) <= pet_tolerance(pet_volume().array)).all()
+    np.testing.assert_array_equal(ct.array, make_ct_volume().array)
+    assert (np.abs(pet.array - make_pet_volume().array) <= compute_pet_tolerance(make_pet_volume().array)).all()
     assert (ct.geometry, pet.geometry) == (CT_GRID, PET_GRID)
     assert converted.case.findings == ()
     assert converted.case.ignored == ()
 
 
 def test_platform_layout(study: StudyFolder, convert: Convert) -> None:
-    study.ct_and_pet()
+    study.add_ct_and_pet()
     folder = convert().folder
     assert json.loads((folder / "ehr.json").read_text()) == {"Age": 61.0, "Gender": 1}
     entries = json.loads((folder / "inputs.json").read_text())
@@ -57,31 +65,31 @@ def test_platform_layout(study: StudyFolder, convert: Convert) -> None:
 )
 @pytest.mark.parametrize("signed", [False, True])
 def test_compressed_pixels(study: StudyFolder, convert: Convert, syntax: str, signed: bool) -> None:
-    ct_files = study.ct(signed=signed)
-    pet_files = study.pet()
+    ct_files = study.add_ct(signed=signed)
+    pet_files = study.add_pet()
     compress(ct_files + pet_files, syntax)
     assert dcmread(ct_files[0]).file_meta.TransferSyntaxUID.is_compressed
     converted = convert()
-    np.testing.assert_array_equal(converted.image("ct").array, ct_volume().array)
-    pet = converted.image("pet").array
-    assert (np.abs(pet - pet_volume().array) <= pet_tolerance(pet_volume().array)).all()
+    np.testing.assert_array_equal(converted.read_image("ct").array, make_ct_volume().array)
+    pet = converted.read_image("pet").array
+    assert (np.abs(pet - make_pet_volume().array) <= compute_pet_tolerance(make_pet_volume().array)).all()
 
 
 def test_order_follows_positions_not_names_or_instance_numbers(study: StudyFolder, convert: Convert) -> None:
     def misnumber(dataset: Dataset, index: int) -> None:
         dataset.InstanceNumber = (index * 7) % 9
 
-    shuffle_names(study.ct(edit=misnumber))
-    shuffle_names(study.pet())
+    shuffle_names(study.add_ct(edit=misnumber))
+    shuffle_names(study.add_pet())
     converted = convert()
-    np.testing.assert_array_equal(converted.image("ct").array, ct_volume().array)
-    assert converted.image("ct").geometry == CT_GRID
-    assert converted.image("pet").geometry == PET_GRID
+    np.testing.assert_array_equal(converted.read_image("ct").array, make_ct_volume().array)
+    assert converted.read_image("ct").geometry == CT_GRID
+    assert converted.read_image("pet").geometry == PET_GRID
 
 
 def test_missing_slice_names_its_neighbours(study: StudyFolder, convert: Convert) -> None:
     """Slices are 4 mm apart; without the fifth the gap is 8 mm."""
-    paths = study.ct_and_pet()
+    paths = study.add_ct_and_pet()
     paths[4].unlink()
     with pytest.raises(InputError) as stop:
         convert()
@@ -92,28 +100,28 @@ def test_missing_slice_names_its_neighbours(study: StudyFolder, convert: Convert
 
 
 def test_nothing_is_written_after_an_error(study: StudyFolder, convert: Convert, tmp_path: Path) -> None:
-    study.ct()
-    paths = study.pet()
+    study.add_ct()
+    paths = study.add_pet()
     paths[3].write_bytes(paths[3].read_bytes()[:-100])
     refuse(convert, r"PT/IM0013.dcm: cannot be read .*bytes of pixel data is less than expected")
     assert [path.name for path in tmp_path.iterdir()] == ["dicom"]
 
 
 def test_truncated_compressed_file(study: StudyFolder, convert: Convert) -> None:
-    paths = study.ct_and_pet()
+    paths = study.add_ct_and_pet()
     compress(paths, "JPEG2000Lossless")
     paths[3].write_bytes(paths[3].read_bytes()[:-100])
     refuse(convert, r"CT/IM0004.dcm: found no PixelData \(7FE0,0010\)")
 
 
 def test_file_truncated_in_its_header(study: StudyFolder, convert: Convert) -> None:
-    paths = study.ct_and_pet()
+    paths = study.add_ct_and_pet()
     paths[3].write_bytes(paths[3].read_bytes()[:200])
     refuse(convert, r"CT/IM0004.dcm: found no SOPClassUID \(0008,0016\)")
 
 
 def test_output_folder_in_use(study: StudyFolder, convert: Convert, tmp_path: Path) -> None:
-    study.ct_and_pet()
+    study.add_ct_and_pet()
     (tmp_path / "CHUM-001").mkdir()
     convert()  # an empty folder is free
     before = sorted((tmp_path / "CHUM-001").rglob("*"))
@@ -123,7 +131,7 @@ def test_output_folder_in_use(study: StudyFolder, convert: Convert, tmp_path: Pa
 
 
 def test_other_files_and_copies_are_counted(study: StudyFolder, convert: Convert) -> None:
-    paths = study.ct_and_pet()
+    paths = study.add_ct_and_pet()
     (study.root / "notes.txt").write_text("no DICOM")
     (study.root / "empty").touch()
     (study.root / "copy.dcm").write_bytes(paths[0].read_bytes())
@@ -136,17 +144,10 @@ def test_other_files_and_copies_are_counted(study: StudyFolder, convert: Convert
     )
 
 
-def test_folder_without_dicom(study: StudyFolder, convert: Convert) -> None:
-    refuse(convert, "no such folder")
-    study.root.mkdir()
-    (study.root / "a.txt").touch()
-    refuse(convert, "found no DICOM file among 1 files")
-
-
 def test_pet_of_another_region(study: StudyFolder, convert: Convert) -> None:
-    study.ct()
+    study.add_ct()
     far = Geometry(PET_GRID.size, PET_GRID.spacing_mm, (-18.0, -22.0, 900.0))
-    study.pet(Volume(pet_volume().array, far))
+    study.add_pet(Volume(make_pet_volume().array, far))
     refuse(convert, "PET: does not overlap the CT")
 
 
@@ -154,7 +155,7 @@ def test_case_in_a_cohort_has_the_name_of_the_patient(study: StudyFolder, tmp_pa
     """`hecktor rehearse` reads PATIENT/input."""
     from convert import ConvertRequest, convert_dicom
 
-    study.ct_and_pet()
+    study.add_ct_and_pet()
     folder = tmp_path / "cohort" / "MDA-007" / "input"
     convert_dicom(ConvertRequest(study.root, folder))
     assert json.loads((folder / "inputs.json").read_text())[0]["image"]["name"] == "MDA-007.mha"
@@ -163,7 +164,7 @@ def test_case_in_a_cohort_has_the_name_of_the_patient(study: StudyFolder, tmp_pa
 def test_the_example_of_the_page_runs(
     study: StudyFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study.ct_and_pet()
+    study.add_ct_and_pet()
     study.root.rename(study.root.with_name("STUDY"))
     monkeypatch.chdir(study.root.parent)
     page = Path(__file__).parents[2] / "docs" / "formats.md"

@@ -1,4 +1,4 @@
-"""An edition is one file: a made-up one with four answers goes the whole way, by data alone.
+"""An edition is one file: a made-up edition with four answers goes the whole way without code.
 
 `four_answers.json` declares other sockets and other clinical keys than the challenge, and one algorithm with a mask,
 two stages of four classes and a survival written as a time. No line of the product knows of it.
@@ -28,13 +28,13 @@ PATIENTS = 3
 CODES = tuple(centre.code for centre in CENTRES)
 
 
-def hecktor(*arguments: object) -> None:
+def run_hecktor(*arguments: object) -> None:
     assert main([str(argument) for argument in arguments]) == 0
 
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """The shipped networks with simple heads for the edition's answers."""
+    """Copy the shipped networks, with simple heads for the edition's answers."""
     root = tmp_path / "package"
     shutil.copytree(DEFAULT_PACKAGE, root)
     shutil.rmtree(root / "heads")
@@ -50,35 +50,36 @@ def package(tmp_path: Path) -> Path:
 
 
 def test_rehearse_evaluate_and_rank(package: Path, tmp_path: Path) -> None:
-    """Voxels of the phantoms are four times as wide as usual. One team has a process for each case, the other a server."""
+    """Voxels of the phantoms are four times as wide as usual. The first team has a process for each case, the second a server."""
     cohort = tmp_path / "cohort"
     options = CohortOptions(7, CODES, "platform", "head_and_neck", ct_coarsening=4, edition=str(EDITION))
     case, *_ = make_cohort(options, PATIENTS, cohort, 1)
     entries = read_json(cohort / case / "input" / "inputs.json")
     assert [entry["socket"]["slug"] for entry in entries] == ["ct-volume", "pet-volume", "health-record"]
     for team, passes, way in (("careful", 2, ("--jobs", 2)), ("quick", 1, ("--api-method", "invoke"))):
-        hecktor("rehearse", "--edition", EDITION, "--cases", cohort, "--process", "--model", package,
+        run_hecktor("rehearse", "--edition", EDITION, "--cases", cohort, "--process", "--model", package,
                 "--ground-truth", cohort / "ground_truth", "--output", tmp_path / team, "--team", team,
                 f"--arguments=--device cpu --passes {passes}", *way)  # fmt: skip
         report = read_json(tmp_path / team / "metrics.json")
         check_metrics(report)
     files = [tmp_path / team / "metrics.json" for team in ("careful", "quick")]
-    hecktor("rank", "--edition", EDITION, "--task", "everything", *files, "--output", tmp_path / "board")
+    run_hecktor("rank", "--edition", EDITION, "--task", "everything", *files, "--output", tmp_path / "board")
     board = read_json(tmp_path / "board" / "leaderboard.json")
     assert {row["team"] for row in board["teams"]} == {"careful", "quick"}
 
 
 def check_metrics(report: dict[str, Any]) -> None:
-    """Metrics of each answer, from the rows."""
-    values = {name: one["value"] for name, one in report["aggregates"].items()}
+    """Compute the metrics of each answer from the rows."""
+    values = {name: figures["value"] for name, figures in report["aggregates"].items()}
     assert values["mask_gtvp_dsc_mean"] > 0.5
     rows = report["results"]
     assert len(rows) == PATIENTS
     for stage in ("t_stage", "n_stage"):
         pairs = [(row[stage][stage], row[stage][f"predicted_{stage}"]) for row in rows]
         recalls = [
-            sum(found == wanted for wanted, found in pairs if wanted == one) / sum(wanted == one for wanted, _ in pairs)
-            for one in sorted({wanted for wanted, _ in pairs})
+            sum(predicted == actual for actual, predicted in pairs if actual == value)
+            / sum(actual == value for actual, _ in pairs)
+            for value in sorted({actual for actual, _ in pairs})
         ]
         assert values[f"{stage}_balanced_accuracy"] == pytest.approx(sum(recalls) / len(recalls))
     times = [(row["survival"]["rfs_days"], row["survival"]["relapse"], row["survival"]["risk"]) for row in rows]

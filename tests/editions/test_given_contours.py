@@ -1,4 +1,4 @@
-"""An edition whose risk has contours as an input, as task 3 of HECKTOR 2021: phantoms, answers and scores by data alone."""
+"""An edition whose risk has contours as an input, as in task 3 of HECKTOR 2021: phantoms, answers and scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.conftest import head_json, write_manifest
 EDITION = Path(__file__).with_name("given_contours.json")
 
 
-def hecktor(*arguments: object) -> None:
+def run_hecktor(*arguments: object) -> None:
     assert main([str(argument) for argument in arguments]) == 0
 
 
@@ -38,7 +38,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Path:
-    """A package of this edition on a grid of 3 mm, whose risk is a hundredth of the primary's volume in ml."""
+    """Write a package on a grid of 3 mm, whose risk is a hundredth of the primary's volume in ml."""
     root = tmp_path_factory.mktemp("package") / "model"
     shutil.copytree(tiny_package, root)
     shutil.rmtree(root / "heads")
@@ -52,27 +52,27 @@ def package(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Pat
     return root
 
 
-def predicted(case: Path, package: Path, output: Path) -> tuple[float, dict[str, Any]]:
+def predict(case: Path, package: Path, output: Path) -> tuple[float, dict[str, Any]]:
     record = output.with_suffix(".json")
     options = ["--task", "rfs", "--device", "cpu", "--record", record]
-    hecktor(
+    run_hecktor(
         "predict", "--input", case / "input", "--output", output, "--edition", EDITION, "--model", package, *options
     )
     return json.loads((output / "rfs.json").read_text()), read_json(record)
 
 
-def test_the_contours_are_an_input_and_the_volume_is_theirs(cohort: Path, package: Path, tmp_path: Path) -> None:
-    """Phantoms hand over the reference as the contours. No network answers; the platform's listing names the socket; and
+def test_the_contours_are_an_input_and_give_the_volume(cohort: Path, package: Path, tmp_path: Path) -> None:
+    """Phantoms pass the reference as the contours. No network answers; the platform's listing names the socket; and
     the rules of 2021 score the answers as its task 3: the larger primary recurs first, C-index 1.
     """
     risks = {}
     for path in sorted(cohort.glob("*/input")):
-        case, given = path.parent, list((path / "images" / "expert-contours").iterdir())
+        case, contours = path.parent, list((path / "images" / "expert-contours").iterdir())
         reference = read_volume(cohort / "ground_truth" / f"{case.name}.mha")
-        assert len(given) == 1
-        np.testing.assert_array_equal(read_volume(given[0]).array, reference.array)
+        assert len(contours) == 1
+        np.testing.assert_array_equal(read_volume(contours[0]).array, reference.array)
         assert "expert-contours" in {entry["socket"]["slug"] for entry in read_json(path / "inputs.json")}
-        risk, record = predicted(case, package, tmp_path / case.name)
+        risk, record = predict(case, package, tmp_path / case.name)
         volume_ml = float((reference.array == 1).sum()) * reference.geometry.voxel_volume_mm3 / 1000
         assert record["lesions"]["GTVp"]["volume_ml"] == pytest.approx(volume_ml, rel=0.15)
         assert risk == pytest.approx(record["lesions"]["GTVp"]["volume_ml"] / 100, abs=1e-3)
@@ -83,7 +83,7 @@ def test_the_contours_are_an_input_and_the_volume_is_theirs(cohort: Path, packag
     first, last = sorted(risks, key=lambda name: -risks[name])
     truth = tmp_path / "truth.csv"
     truth.write_text(f"PatientID,RFS,Relapse\n{first},100,1\n{last},200,0\n")
-    hecktor(
+    run_hecktor(
         "evaluate", "--edition", EDITION, "--task", 3, "--predictions", table, "--ground-truth", truth,
         "--workers", 0, "--output", tmp_path / "scored",
     )  # fmt: skip
@@ -98,7 +98,7 @@ def test_a_case_without_contours_or_with_others_is_refused(
     plain = [next((case / "input" / "images" / name).iterdir()) for name in ("ct", "pet")]
     options = ["predict", "--edition", EDITION, "--model", package, "--task", "rfs", "--output", tmp_path / "out"]
 
-    def error_of(*arguments: object) -> str:
+    def read_error(*arguments: object) -> str:
         capfd.readouterr()
         assert main([str(argument) for argument in (*options, *arguments)]) == 1
         return capfd.readouterr().err.splitlines()[-1]
@@ -106,14 +106,14 @@ def test_a_case_without_contours_or_with_others_is_refused(
     image = sitk.ReadImage(str(mask))
     sitk.WriteImage(image[:, :, :-1], str(mask))
     off_grid = rf"{mask.name}: not on the CT's grid \(.*\), expected contours on the CT's grid"
-    assert re.fullmatch(f"error: {off_grid}", error_of("--input", case / "input"))
+    assert re.fullmatch(f"error: {off_grid}", read_error("--input", case / "input"))
     sitk.WriteImage(image * 3, str(mask))
     expected = "expected 0 background, 1 GTVp, 2 GTVn"
-    assert error_of("--input", case / "input") == f"error: {mask.name}: label 3, {expected}"
+    assert read_error("--input", case / "input") == f"error: {mask.name}: label 3, {expected}"
     mask.unlink()
-    assert "expert-contours" in error_of("--input", case / "input")
+    assert "expert-contours" in read_error("--input", case / "input")
     files = ["--ct", plain[0], "--pet", plain[1], "--ehr", case / "input" / "ehr.json"]
-    assert error_of(*files).startswith("error: contours: not given, expected a mask of the lesions")
+    assert read_error(*files).startswith("error: contours: not given, expected a mask of the lesions")
 
 
 def test_no_algorithm_answers_the_mask_that_it_gets(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""HNTS-MRG 2024 on phantoms of two visits: the earlier mask as answer, and what does not fit the edition.
+"""HNTS-MRG 2024 on phantoms of two visits: the earlier mask as answer, and refused tasks and images.
 
 A training, its package in an image and their scores: `tests/containers/test_hntsmrg2024.py`.
 """
@@ -22,7 +22,7 @@ from tests.visits import EDITION, make_visits
 
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One patient in the platform's layout."""
+    """Make one patient in the platform's layout."""
     return make_visits(tmp_path_factory.mktemp("visits"))
 
 
@@ -41,10 +41,10 @@ def test_the_null_algorithm_answers_with_the_registered_mask(cohort: Path, tmp_p
     masks.mkdir()
     write_mask(masks / "MDA-001.mha", answer.array, answer.geometry)
     truth = cohort / "ground_truth_mid-rt"
-    found = evaluate(truth, predictions=masks, edition=EDITION, task="mid-rt", bootstraps=0)
+    result = evaluate(truth, predictions=masks, edition=EDITION, task="mid-rt", bootstraps=0)
     reference = read_volume(truth / "MDA-001.mha").array
     both, sizes = ((reference == 1) & (earlier.array == 1)).sum(), (reference == 1).sum() + (earlier.array == 1).sum()
-    assert found.aggregates["gtvp_dsc_agg"].value == pytest.approx(2 * both / sizes)
+    assert result.aggregates["gtvp_dsc_agg"].value == pytest.approx(2 * both / sizes)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_null_algorithm_answers_with_the_registered_mask(cohort: Path, tmp_p
         ("pre-rt", [], "none shipped for hntsmrg2024"),
     ],
 )
-def test_what_the_edition_cannot_do_is_refused(
+def test_tasks_without_a_method_are_refused(
     cohort: Path, tmp_path: Path, task: str, options: list[str], message: str
 ) -> None:
     call = ["--input", str(cohort / "MDA-001" / "input"), "--output", str(tmp_path), "--edition", EDITION]
@@ -64,7 +64,7 @@ def test_what_the_edition_cannot_do_is_refused(
 
 
 def test_a_registered_image_elsewhere_is_named(cohort: Path, tmp_path: Path) -> None:
-    """The registered mask must overlap the MR; it lies a metre away here."""
+    """Registered masks must overlap the MR; this one lies a metre away."""
     shutil.copytree(cohort / "MDA-001" / "input", tmp_path / "input")
     path = find_single_image(tmp_path / "input" / "images" / "registered-pre-rt-head-neck-segmentation")
     mask = read_volume(path)

@@ -26,11 +26,11 @@ SEED = 29
 TITLE = "LARYNX 2027"
 
 
-def hecktor(*arguments: object) -> None:
+def run_hecktor(*arguments: object) -> None:
     assert main([str(argument) for argument in arguments]) == 0
 
 
-def failing(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+def read_error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     capsys.readouterr()
     assert main([str(argument) for argument in arguments]) == 1
     return capsys.readouterr().err
@@ -41,13 +41,13 @@ def root(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Path:
     """Edition, cohorts in both layouts, and a package with heads; then the edition's folder is renamed."""
     root = tmp_path_factory.mktemp("own")
     file = root / "larynx" / "edition.json"
-    hecktor("new", "edition", file.parent)
+    run_hecktor("new", "edition", file.parent)
     file.write_text(file.read_text().replace("My Edition", TITLE))
     centres = tuple(centre.code for centre in CENTRES)
     for layout, patients in (("release", 6), ("platform", 3)):
         options = CohortOptions(SEED, centres, layout, "head_and_neck", ct_coarsening=8, edition=str(file))
         assert len(list(make_cohort(options, patients, root / layout, 1))) == patients
-    hecktor("train", "all", "--edition", file, "--release", root / "release", "--work", root / "work", "--output",
+    run_hecktor("train", "all", "--edition", file, "--release", root / "release", "--work", root / "work", "--output",
             root / "package", "--networks", tiny_package, "--spacing-mm", 9, 9, 9, "--folds", 2, "--jobs", 1)  # fmt: skip
     file.parent.rename(root / "elsewhere")
     return root
@@ -59,11 +59,11 @@ def results(root: Path) -> Path:
         own: tuple[object, ...] = ("--jobs", 2)
         if team == "second":
             own = ("--api-method", "invoke", "--edition", root / "elsewhere" / "edition.json")
-        hecktor("rehearse", *own, "--model", root / "package", "--cases", root / "platform", "--process", f"--arguments={arguments}",
+        run_hecktor("rehearse", *own, "--model", root / "package", "--cases", root / "platform", "--process", f"--arguments={arguments}",
                 "--ground-truth", root / "platform" / "ground_truth", "--output", root / "out" / team,
                 "--team", team)  # fmt: skip
     files = [root / "out" / team / "metrics.json" for team in ("first", "second")]
-    hecktor("rank", *files, "--output", root / "out", "--bootstraps", 20)
+    run_hecktor("rank", *files, "--output", root / "out", "--bootstraps", 20)
     return root / "out"
 
 
@@ -77,31 +77,31 @@ def test_tables_have_an_outcome_and_a_value_for_each_declared_name(root: Path) -
 
 
 def test_package_and_working_directory_carry_the_edition(root: Path) -> None:
-    """The same document as that of the file, which is gone from its place."""
+    """Both hold the document of the file, which is no longer at its place."""
     content = load_edition(str(root / "elsewhere" / "edition.json")).content
     assert content is not None
     manifest = read_manifest(root / "package")
     assert manifest.edition == "larynx"
     assert manifest.own_edition == content == read_json(root / "work" / "prepare.json")["own_edition"]
     assert {"heads/response.json", "heads/survival.json"} <= set(manifest.files)
-    hecktor("train", "report", "--work", root / "work")
+    run_hecktor("train", "report", "--work", root / "work")
 
 
 def test_a_package_predicts_without_the_edition_and_refuses_a_changed_one(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another ranking alone changes no answer."""
+    """Only another ranking changes no answer."""
     (case,) = sorted((root / "platform").glob("*-001/input"))
     command = ["predict", "--input", case, "--device", "cpu", "--passes", 1, "--model", root / "package"]
-    hecktor(*command, "--output", tmp_path / "out")
+    run_hecktor(*command, "--output", tmp_path / "out")
     assert read_json(tmp_path / "out" / "response.json") in ("complete", "partial", "stable")
     assert isinstance(read_json(tmp_path / "out" / "survival-risk.json"), float)
     shutil.copytree(root / "elsewhere", tmp_path / "changed")
-    change(tmp_path / "changed" / "edition.json", '"ties": "min"', '"ties": "max"')
-    hecktor(*command, "--output", tmp_path / "out", "--edition", tmp_path / "changed" / "edition.json")
-    change(tmp_path / "changed" / "edition.json", '"time_limit_s": 900', '"time_limit_s": 901')
+    replace_text(tmp_path / "changed" / "edition.json", '"ties": "min"', '"ties": "max"')
+    run_hecktor(*command, "--output", tmp_path / "out", "--edition", tmp_path / "changed" / "edition.json")
+    replace_text(tmp_path / "changed" / "edition.json", '"time_limit_s": 900', '"time_limit_s": 901')
     edition = ["--edition", tmp_path / "changed" / "edition.json"]
-    error = failing(capsys, *command, "--output", tmp_path / "out", *edition)
+    error = read_error(capsys, *command, "--output", tmp_path / "out", *edition)
     assert re.search(
         r"found edition 'larynx' with another declaration \(sha256 \w+\), expected the declaration of --edition", error
     )
@@ -113,7 +113,7 @@ def test_results_carry_the_edition_to_board_report_and_viewer(results: Path) -> 
     assert board["edition"] == "larynx"
     assert board["provenance"]["own_edition"] == content
     assert {team["team"] for team in board["teams"]} == {"first", "second"}
-    hecktor("report", "--results", results, "--output", results / "report")
+    run_hecktor("report", "--results", results, "--output", results / "report")
     page = (results / "report" / "index.html").read_text()
     assert f"<h1>{TITLE} results</h1>" in page
     assert f"Cite the organisers of {TITLE}" in page
@@ -123,38 +123,40 @@ def test_results_carry_the_edition_to_board_report_and_viewer(results: Path) -> 
     assert len(cohort.cases) == 3
 
 
-def test_an_evaluation_of_plain_files_is_that_of_the_rehearsal(results: Path, tmp_path: Path) -> None:
+def test_an_evaluation_of_plain_files_equals_the_rehearsal(results: Path, tmp_path: Path) -> None:
     edition = results.parent / "elsewhere" / "edition.json"
     rehearsed = read_json(results / "first" / "metrics.json")
-    hecktor("evaluate", "--edition", edition, "--input", results / "first" / "evaluation" / "input",
+    run_hecktor("evaluate", "--edition", edition, "--input", results / "first" / "evaluation" / "input",
             "--ground-truth", results.parent / "platform" / "ground_truth", "--output", tmp_path)  # fmt: skip
     assert read_json(tmp_path / "metrics.json")["aggregates"] == rehearsed["aggregates"]
 
 
-def test_two_editions_of_one_name_are_told_apart(
+def test_two_editions_of_one_name_are_distinguished(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By their text: in the results of two teams, and in the results and `--edition`."""
+    """Their texts differ in the results of two teams, and in the results and `--edition`."""
     files = [results / team / "metrics.json" for team in ("first", "second")]
     shutil.copytree(results.parent / "elsewhere", tmp_path / "changed")
-    change(tmp_path / "changed" / "edition.json", '"schemes": {"score": "score"}', '"schemes": {"score": "c_index"}')
+    replace_text(
+        tmp_path / "changed" / "edition.json", '"schemes": {"score": "score"}', '"schemes": {"score": "c_index"}'
+    )
     board, edition = ["--output", tmp_path / "board"], ["--edition", tmp_path / "changed" / "edition.json"]
-    error = failing(capsys, "rank", *files, *board, *edition)
+    error = read_error(capsys, "rank", *files, *board, *edition)
     assert re.search(r"edition 'larynx' with other contents \(sha256 \w+\) than --edition, expected sha256 \w+,", error)
-    other = tmp_path / "other" / "metrics.json"
+    changed_file = tmp_path / "other" / "metrics.json"
     metrics: Any = read_json(files[1])
     metrics["provenance"]["own_edition"]["title"] = "Another"
-    write_json(other, metrics)
-    error = failing(capsys, "rank", files[0], other, *board)
+    write_json(changed_file, metrics)
+    error = read_error(capsys, "rank", files[0], changed_file, *board)
     assert re.search(
         r"first and other: 'larynx' with different contents \(sha256 \w+ and \w+\), expected the same", error
     )
-    change(tmp_path / "changed" / "edition.json", '"name": "larynx"', '"name": "reweighted"')
-    hecktor("rank", *files, *board, *edition, "--bootstraps", 0)
+    replace_text(tmp_path / "changed" / "edition.json", '"name": "larynx"', '"name": "reweighted"')
+    run_hecktor("rank", *files, *board, *edition, "--bootstraps", 0)
     assert json.loads((tmp_path / "board" / "leaderboard.json").read_text())["edition"] == "reweighted"
 
 
-def change(path: Path, found: str, text: str) -> None:
+def replace_text(path: Path, old: str, new: str) -> None:
     content = path.read_text()
-    assert found in content
-    path.write_text(content.replace(found, text))
+    assert old in content
+    path.write_text(content.replace(old, new))

@@ -50,10 +50,12 @@ def make_board(metrics: Mapping[str, str], teams: Sequence[Json], **parts: Any) 
     ranked = []
     for place, entry in enumerate(teams, 1):
         rank = entry.get("rank", place)
-        of_metrics = {name: {"rank": rank, **figures} for name, figures in _figures(metrics, entry).items()}
+        of_metrics = {name: {"rank": rank, **figures} for name, figures in _fill_figures(metrics, entry).items()}
         rankings = {official: {"rank": rank}, **entry.get("rankings", {})}
         ranked.append({"rank": rank, **entry, "metrics": of_metrics, "rankings": rankings})
-    outside = [{"place": 0, **row, "metrics": _figures(metrics, row)} for row in parts.pop("out_of_competition", ())]
+    outside = [
+        {"place": 0, **row, "metrics": _fill_figures(metrics, row)} for row in parts.pop("out_of_competition", ())
+    ]
     tests = parts.pop("comparisons", None)
     content = {
         "task": "segmentation",
@@ -68,7 +70,7 @@ def make_board(metrics: Mapping[str, str], teams: Sequence[Json], **parts: Any) 
         "metrics": metrics,
         "teams": ranked,
         "out_of_competition": outside,
-        "comparisons": tests and {name: _tests(comparison) for name, comparison in tests.items()},
+        "comparisons": tests and {name: _fill_tests(comparison) for name, comparison in tests.items()},
     }
     return Leaderboard.model_validate(content)
 
@@ -78,15 +80,15 @@ def with_board(results: TaskResults, **changes: Any) -> TaskResults:
     return replace(results, leaderboard=make_board(**{**results.board.to_dict(), **changes}))
 
 
-def _figures(metrics: Mapping[str, str], entry: Json) -> dict[str, Json]:
+def _fill_figures(metrics: Mapping[str, str], entry: Json) -> dict[str, Json]:
     figures = entry.get("metrics", {})
     return {name: {**NO_FIGURES, **figures.get(name, {})} for name in metrics}
 
 
-def _tests(comparison: Json) -> Json:
-    other_tests = {name: _pairs(pairs) for name, pairs in comparison.get("other_tests", {}).items()}
-    return {**comparison, "pairs": _pairs(comparison["pairs"]), "other_tests": other_tests}
+def _fill_tests(comparison: Json) -> Json:
+    other_tests = {name: _fill_pairs(pairs) for name, pairs in comparison.get("other_tests", {}).items()}
+    return {**comparison, "pairs": _fill_pairs(comparison["pairs"]), "other_tests": other_tests}
 
 
-def _pairs(pairs: Sequence[Json]) -> list[Json]:
+def _fill_pairs(pairs: Sequence[Json]) -> list[Json]:
     return [{"difference": None, "p": None, "p_holm": None, **pair} for pair in pairs]

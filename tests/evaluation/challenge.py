@@ -100,10 +100,10 @@ def write_challenge(folder: Path, edition: str, size: ChallengeSize | None = Non
 
 def simulate_patients(cases: int, rng: np.random.Generator) -> list[SimulatedPatient]:
     """Draw patients of all centres in turn, sorted by their names."""
-    return sorted((_patient(number, rng) for number in range(cases)), key=lambda patient: patient.case)
+    return sorted((_draw_patient(number, rng) for number in range(cases)), key=lambda patient: patient.case)
 
 
-def _patient(number: int, rng: np.random.Generator) -> SimulatedPatient:
+def _draw_patient(number: int, rng: np.random.Generator) -> SimulatedPatient:
     """Draw log-normal volumes and an exponential recurrence within a uniform follow-up: about a third recurs."""
     turn, place = divmod(number, len(CENTRES))
     primary_ml = float(rng.lognormal(2.2, 0.9)) * (rng.random() >= _NO_PRIMARY)
@@ -134,11 +134,11 @@ def simulate_metrics(
     bootstraps: int,
     rng: np.random.Generator,
 ) -> MetricsJson:
-    answers = [_answer(patients, team, task, name, rng) for name in task.answers]
+    answers = [_draw_answer(patients, team, task, name, rng) for name in task.answers]
     return build_report(task, answers, EvaluationRequest(Path(), Path(), bootstraps=bootstraps))
 
 
-def _answer(
+def _draw_answer(
     patients: Sequence[SimulatedPatient],
     team: SimulatedTeam,
     task: TaskProfile,
@@ -146,13 +146,13 @@ def _answer(
     rng: np.random.Generator,
 ) -> ScoredAnswer:
     profile = task.answers[name]
-    reference = _reference(patients, profile)
-    rows = [_row(patient, team, profile, rng) for patient in patients if patient.case in reference.targets]
+    reference = _make_reference(patients, profile)
+    rows = [_draw_row(patient, team, profile, rng) for patient in patients if patient.case in reference.targets]
     submitted = tuple(SubmittedAnswer(row.case, None, row.error, failed=row.failed) for row in rows)
     return score_answer(profile, reference, Submission(submitted, (), ()), rows)
 
 
-def _reference(patients: Sequence[SimulatedPatient], profile: AnswerProfile) -> Reference[Any]:
+def _make_reference(patients: Sequence[SimulatedPatient], profile: AnswerProfile) -> Reference[Any]:
     name, kind = profile.answer.name, profile.answer.kind
     targets: dict[str, Any] = {
         patient.case: Path(patient.case)
@@ -169,21 +169,23 @@ def _reference(patients: Sequence[SimulatedPatient], profile: AnswerProfile) -> 
     return Reference(known, without, not_counted, {patient.case: patient.centre for patient in patients})
 
 
-def _row(patient: SimulatedPatient, team: SimulatedTeam, profile: AnswerProfile, rng: np.random.Generator) -> CaseRow:
+def _draw_row(
+    patient: SimulatedPatient, team: SimulatedTeam, profile: AnswerProfile, rng: np.random.Generator
+) -> CaseRow:
     """Draw the row of a patient by the answer's kind; a third of the unusable masks are failures."""
     missing = rng.random() < team.missing
     error = NO_PREDICTION if missing else None
     if isinstance(profile.rules, MaskRules):
         failed = missing and rng.random() < 0.3
-        return _mask_row(patient, team, profile.rules, WRONG_GRID if failed else error, failed, rng)
+        return _draw_mask_row(patient, team, profile.rules, WRONG_GRID if failed else error, failed, rng)
     if profile.answer.kind == "risk":
         risk = (0.35 + 0.15 * team.skill) * patient.log_hazard + float(rng.standard_normal())
         value = risk if profile.answer.direction == "risk" else _MEAN_DAYS * float(np.exp(-0.5 * risk))
         return RiskRow(case=patient.case, risk=None if missing else value, error=error, **asdict(patient.follow_up))
-    return _class_row(patient, team, profile, error, rng)
+    return _draw_class_row(patient, team, profile, error, rng)
 
 
-def _class_row(
+def _draw_class_row(
     patient: SimulatedPatient, team: SimulatedTeam, profile: AnswerProfile, error: str | None, rng: np.random.Generator
 ) -> ClassRow:
     answer = cast("ClassScorer", profile.scorer).answer
@@ -202,7 +204,7 @@ def _class_row(
     return ClassRow(case=patient.case, predicted=answer.classes[guess], probability=None, actual=actual)
 
 
-def _mask_row(
+def _draw_mask_row(
     patient: SimulatedPatient,
     team: SimulatedTeam,
     rules: MaskRules,
@@ -212,11 +214,11 @@ def _mask_row(
 ) -> MaskRow:
     without, ease = error is not None, 0.2 * team.skill - 0.7 * patient.difficulty
     primary, *nodes = [
-        Overlap(0, voxels, 0) if without else _overlap(voxels, ease, rng)
+        Overlap(0, voxels, 0) if without else _draw_overlap(voxels, ease, rng)
         for voxels in (patient.primary_voxels, *patient.node_voxels)
     ]
     false = [] if without else rng.integers(15, 600, rng.poisson(0.35)).tolist()
-    matched = [_iou(node) > rules.iou_threshold for node in nodes]
+    matched = [_compute_iou(node) > rules.iou_threshold for node in nodes]
     n_matched = sum(matched)
     present = sum(node.predicted > 0 for node in nodes) + len(false)
     gtvn = Overlap(
@@ -225,44 +227,44 @@ def _mask_row(
         sum(node.predicted for node in nodes) + sum(false),
     )
     surfaces = {
-        label: make_missing_values() if without else _surface(overlap, rng)
+        label: make_missing_values() if without else _draw_surface(overlap, rng)
         for label, overlap in (("gtvp", primary), ("gtvn", gtvn))
         if label in SURFACES_OF[rules.surfaces]
     }
     lesions = ComparedLesions(
         LesionCounts(n_matched, present - n_matched, len(nodes) - n_matched),
-        _false(gtvn),
+        _count_false_voxels(gtvn),
         reference_voxels=patient.node_voxels,
         predicted_voxels=(*(node.predicted for node in nodes if node.predicted), *false),
-        dsc=tuple(_dsc(node) if is_matched else None for node, is_matched in zip(nodes, matched, strict=True)),
-        iou_of=_pairs(nodes),
+        dsc=tuple(_compute_dsc(node) if is_matched else None for node, is_matched in zip(nodes, matched, strict=True)),
+        iou_of=_match_pairs(nodes),
     )
     row = make_mask_row(
         patient.case,
         VOXEL_MM3,
-        ComparedLabel(primary, _false(primary), rules.gtvp_empty, surface=surfaces.get("gtvp")),
+        ComparedLabel(primary, _count_false_voxels(primary), rules.gtvp_empty, surface=surfaces.get("gtvp")),
         ComparedLabel(gtvn, lesions.false, rules.gtvn_empty, lesions, surfaces.get("gtvn")),
         error,
     )
     return row.model_copy(update={"failed": failed})
 
 
-def _pairs(nodes: list[Overlap]) -> dict[tuple[int, int], float]:
+def _match_pairs(nodes: list[Overlap]) -> dict[tuple[int, int], float]:
     """Return the IoU of each node with its own prediction; predictions are numbered without the missed ones."""
     iou_of, number = {}, 0
     for place, node in enumerate(nodes):
         if node.predicted:
             if node.intersection:
-                iou_of[place, number] = _iou(node)
+                iou_of[place, number] = _compute_iou(node)
             number += 1
     return iou_of
 
 
-def _false(overlap: Overlap) -> FalseVoxels:
+def _count_false_voxels(overlap: Overlap) -> FalseVoxels:
     return FalseVoxels() if overlap.intersection else FalseVoxels(overlap.predicted, overlap.reference)
 
 
-def _overlap(reference: int, ease: float, rng: np.random.Generator) -> Overlap:
+def _draw_overlap(reference: int, ease: float, rng: np.random.Generator) -> Overlap:
     """Draw the overlap of a lesion, which is missed at times; its DSC is around 0.8 and grows with `ease`."""
     if reference == 0:
         return Overlap(0, 0, int(rng.integers(20, 900)) if rng.random() < 0.3 else 0)
@@ -273,19 +275,19 @@ def _overlap(reference: int, ease: float, rng: np.random.Generator) -> Overlap:
     return Overlap(min(reference, predicted, round(dsc * (reference + predicted) / 2)), reference, predicted)
 
 
-def _dsc(overlap: Overlap) -> float:
+def _compute_dsc(overlap: Overlap) -> float:
     return 2 * overlap.intersection / (overlap.reference + overlap.predicted)
 
 
-def _iou(overlap: Overlap) -> float:
+def _compute_iou(overlap: Overlap) -> float:
     union = overlap.reference + overlap.predicted - overlap.intersection
     return overlap.intersection / union if union else 0.0
 
 
-def _surface(overlap: Overlap, rng: np.random.Generator) -> SurfaceValues:
+def _draw_surface(overlap: Overlap, rng: np.random.Generator) -> SurfaceValues:
     """Draw distances that fall with the DSC."""
     sides = {"has_reference": overlap.reference > 0, "has_prediction": overlap.predicted > 0}
     if not all(sides.values()):
         return make_values_of_empty_masks(**sides)
-    asd = float(0.2 + 4.0 * (1 - _dsc(overlap)) * rng.lognormal(0, 0.3))
+    asd = float(0.2 + 4.0 * (1 - _compute_dsc(overlap)) * rng.lognormal(0, 0.3))
     return SurfaceValues(MEASURED, {"hd95_mm": 3.2 * asd, "asd_mm": asd, "surface_dsc": float(np.exp(-0.5 * asd))})

@@ -138,7 +138,7 @@ def rules():
     default = load_profile().task(SEGMENTATION.name).answers["segmentation"].rules
     assert isinstance(default, MaskRules)
 
-    def with_changes(**changes):
+    def change(**changes):
         return default.model_copy(update=changes)
 
-    return with_changes
+    return change

@@ -70,12 +70,12 @@ def test_a_faulty_team_fails_only_itself(masks, capsys) -> None:
 
 
 def test_a_mask_that_ends_its_process_fails_only_its_team(masks, monkeypatch) -> None:
-    def reading(path, *more, of=comparison.read_prediction):
+    def die_or_read(path, *more, of=comparison.read_prediction):
         if path.parent.name == "half" and path.name == "B.mha":
             raise WorkerDeathError
         return of(path, *more)
 
-    monkeypatch.setattr(comparison, "read_prediction", reading)
+    monkeypatch.setattr(comparison, "read_prediction", die_or_read)
     assert run(masks) == 0
     assert [failure["case"] for failure in read_result(masks, "half")["cases"]["failed"]] == ["B"]
     assert read_result(masks, "whole")["cases"]["failed"] == []
@@ -139,14 +139,14 @@ def test_columns_that_nothing_reads_take_no_memory(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("read_result", "problem"), [(None, "--teams: no such file or folder"), ("", "nothing"), ("x.mha", "found x.mha")]
+    ("content", "problem"), [(None, "--teams: no such file or folder"), ("", "nothing"), ("x.mha", "found x.mha")]
 )
-def test_no_folder_of_teams(tmp_path, capsys, read_result, problem) -> None:
+def test_no_folder_of_teams(tmp_path, capsys, content, problem) -> None:
     (tmp_path / "reference").mkdir()
-    if read_result is not None:
+    if content is not None:
         (tmp_path / "teams").mkdir()
-    if read_result:
-        (tmp_path / "teams" / read_result).write_text("")
+    if content:
+        (tmp_path / "teams" / content).write_text("")
     assert run(tmp_path) == 1
     assert problem in capsys.readouterr().err
 

@@ -84,7 +84,7 @@ def make_inputs(root: Path, seed: int) -> Inputs:
     write_tiny_package(inputs.package)
     nnunet_results.train_once(root / "nnunet", nnunet_results.DATASET, nnunet_results.SPACING)
     study = StudyFolder(inputs.study)
-    study.ct_and_pet()
+    study.add_ct_and_pet()
     complete.touch()
     return inputs
 

@@ -27,8 +27,8 @@ WORDS = (
 )
 
 
-def damaged(content: bytes, rng: random.Random) -> bytes:
-    """The content with one to four bytes altered, removed, repeated or replaced by a word that readers stumble over."""
+def damage(content: bytes, rng: random.Random) -> bytes:
+    """Alter, remove or repeat one to four places of the content, or replace them by words that confuse readers."""
     for _ in range(rng.randint(1, 4)):
         place = rng.randrange(len(content) + 1)
         length = rng.choice((0, 1, 1, 4, 30))
@@ -38,10 +38,10 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
 
 
 def read_damaged(name: str) -> int:
-    """Read all damaged files of one kind; the number that was refused."""
+    """Read all damaged files of one kind; return the number of refused files."""
     reader, rng = READERS[name], random.Random(name)
     valid = reader.valid()
-    return sum(not reader(content) for content in [rng.randbytes(600), *(damaged(valid, rng) for _ in range(EDITS))])
+    return sum(not reader(content) for content in [rng.randbytes(600), *(damage(valid, rng) for _ in range(EDITS))])
 
 
 def try_damaged(name: str) -> int | str:
@@ -53,15 +53,15 @@ def try_damaged(name: str) -> int | str:
 
 
 @pytest.fixture(scope="module")
-def refused() -> dict[str, int | str | WorkerDeath]:
+def refusals() -> dict[str, int | str | WorkerDeath]:
     """Results of all readers by name; a crash of one process leaves the others."""
     names = list(READERS)
     return {names[index]: result for index, result in map_in_processes(try_damaged, names, 1)}
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_damage_is_refused_in_one_line_or_harmless(refused: dict[str, int | str | WorkerDeath], name: str) -> None:
-    number = refused[name]
+def test_damage_is_refused_in_one_line_or_harmless(refusals: dict[str, int | str | WorkerDeath], name: str) -> None:
+    number = refusals[name]
     assert isinstance(number, int), number
     assert number > 0 or name == "request"
 

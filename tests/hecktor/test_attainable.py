@@ -1,4 +1,4 @@
-"""The scores of the model that draws the phantoms, on examples computed by hand."""
+"""The scores of the model that draws the phantoms are checked on examples computed by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_truth(cohort: Path, *lines: str) -> Path:
 
 
 def test_values_by_hand(tmp_path: Path) -> None:
-    """A relapses before B, C and D end, with a higher predictor than B and D: 2 of 3 pairs.
+    """Patient A relapses before B, C and D end, with a higher predictor than B and D: 2 of 3 pairs.
 
     The threshold is ln(0.85 / 0.15) = 1.73. Of the positives A and B only A is above it, of the negatives C and D both
     are below: (1 / 2 + 2 / 2) / 2.
@@ -56,7 +56,7 @@ def test_value_of_a_metric(task, metric, expected) -> None:
 
 
 def test_value_of_a_weighted_sum() -> None:
-    """The score of 2026: 0.25 of DSC, 0.35 of stages, which can all be 1, and 0.4 of the C-index."""
+    """Stages, 0.35 of the score, and the DSC, 0.25, can all be 1; the C-index is 0.4 of it."""
     from contract.editions import load_edition
 
     results = make_results({}, load_edition("hecktor2026").algorithms[0], "hecktor2026")
@@ -64,7 +64,7 @@ def test_value_of_a_weighted_sum() -> None:
 
 
 def test_fraction_of_hpv_positive_phantoms() -> None:
-    """Of 300 patients, with a standard error of 0.02."""
+    """With 300 patients the standard error is 0.02."""
     cases = draw_cases(CohortOptions(5, ("MDA",), "platform"), 300)
     fraction = sum(case.outcome.hpv_positive for case in cases) / len(cases)
     assert fraction == pytest.approx(HPV_POSITIVE_FRACTION, abs=0.06)

@@ -1,4 +1,4 @@
-"""The demonstration as plain processes, from two patients to a leaderboard, a report and the viewer's command."""
+"""The demonstration runs as plain processes, from two patients to a leaderboard, a report and the viewer's command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from rehearsal.jobs.evaluation import select_ranked_values
 
 @pytest.mark.slow
 def test_two_patients_of_2026(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of seed 8: a relapse before the end of the other follow-up, and two T and N stages, so every metric is defined."""
+    """With seed 8 one patient relapses before the other's follow-up ends, and there are two T and N stages, so every metric is
+    defined.
+    """
     output = tmp_path / "my demo"
     options = ["--edition", "hecktor2026", "--patients", "2", "--seed", "8", "--jobs", "2"]
     assert demo.main([*options, "--output", str(output)]) == 0
@@ -45,14 +47,14 @@ def test_two_patients_of_2026(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "--port" in capsys.readouterr().err
 
 
-def test_an_edition_without_a_shipped_package_is_refused_before_phantoms_are_made(tmp_path: Path) -> None:
+def test_an_edition_without_a_shipped_package_is_refused_first(tmp_path: Path) -> None:
     with pytest.raises(ModelPackageError, match="none shipped for hntsmrg2024"):
         demo.main(["--edition", "hntsmrg2024", "--output", str(tmp_path / "demo")])
     assert not (tmp_path / "demo").exists()
 
 
 def test_teams_of_each_kind_of_task() -> None:
-    """Each name of a team has arguments for its algorithm; a task without a mask has no threshold."""
+    """All teams have arguments for their algorithms; a task without a mask has no threshold."""
     two = [demo.list_teams(task) for task in demo.load_edition("hecktor2025").algorithms]
     assert two == [("baseline", "pet-threshold"), ("baseline", "clinical-only"), ("baseline", "clinical-only")]
     assert {team for teams in two for team in teams} == set(demo.TEAMS)

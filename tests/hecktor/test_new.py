@@ -1,4 +1,4 @@
-"""`hecktor new model`: the skeleton of a model of the user's own."""
+"""`hecktor new` writes the skeleton of a custom model or edition."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
-def _forgotten() -> Iterator[None]:
-    """The code that a test imports is forgotten after it."""
+def _forget_code() -> Iterator[None]:
+    """Forget the code that a test imports."""
     yield
-    for name in [one for one in sys.modules if one.split(".")[0] in ("my_model", "other")]:
+    for name in [module for module in sys.modules if module.split(".")[0] in ("my_model", "other")]:
         del sys.modules[name]
 
 
-def new_model(folder: Path) -> Path:
+def write_model(folder: Path) -> Path:
     assert main(["new", "model", str(folder)]) == 0
     return folder
 
 
 @pytest.mark.slow
 def test_the_skeleton_passes_mypy_strict(tmp_path: Path) -> None:
-    folder = new_model(tmp_path / "my_model")
+    folder = write_model(tmp_path / "my_model")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", folder.name]
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
-def packed(folder: Path, target: Path) -> Path:
-    """The skeleton's network in a package, by the command that `hecktor new` prints."""
+def pack_model(folder: Path, target: Path) -> Path:
+    """Pack the skeleton's network by the command that `hecktor new` prints."""
     command = ["package", "--code", str(folder), "--weights", str(folder / "weights"), "--without-heads"]
     assert main([*command, "--output", str(target)]) == 0
     return target
@@ -50,9 +50,9 @@ def packed(folder: Path, target: Path) -> Path:
 @pytest.mark.slow
 def test_the_skeleton_passes_the_rehearsal_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One head and neck phantom, answered without a fallback and scored; without `--code` there is no answer."""
-    folder = new_model(tmp_path / "my_model")
+    folder = write_model(tmp_path / "my_model")
     assert f"--code {folder} --weights {folder / 'weights'}" in capsys.readouterr().out
-    model, cohort = packed(folder, tmp_path / "model.tar.gz"), tmp_path / "cohort"
+    model, cohort = pack_model(folder, tmp_path / "model.tar.gz"), tmp_path / "cohort"
     phantoms = ["--patients", "1", "--seed", "0", "--layout", "platform", "--head-and-neck-only"]
     assert main(["phantoms", *phantoms, "--output", str(cohort)]) == 0
     command = ["rehearse", "--task", "segmentation", "--cases", str(cohort), "--process", "--model", str(model)]
@@ -67,18 +67,22 @@ def test_the_skeleton_passes_the_rehearsal_as_it_is(tmp_path: Path, capsys: pyte
 
 
 def test_a_submission_needs_the_code_that_the_package_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = new_model(tmp_path / "my_model")
-    model = packed(folder, tmp_path / "model.tar.gz")
+    folder = write_model(tmp_path / "my_model")
+    model = pack_model(folder, tmp_path / "model.tar.gz")
     command = ["submission", "--package", str(model), "--task", "segmentation", "--model-only"]
     assert main([*command, "--output", str(tmp_path / "submission")]) == 1
     assert "found code my_model, expected --code my_model" in capsys.readouterr().err
 
 
 def test_the_skeleton_has_each_hook_with_a_docstring(tmp_path: Path) -> None:
-    code = Code.from_folders([new_model(tmp_path / "my_model")])
+    code = Code.from_folders([write_model(tmp_path / "my_model")])
     for name in ("Network", "Features", "Head"):
         hook = code.find(f"my_model:{name}", "hook")
-        for method in [one for one in vars(hook) if not one.startswith("__") or one in ("__init__", "__call__")]:
+        for method in [
+            attribute
+            for attribute in vars(hook)
+            if not attribute.startswith("__") or attribute in ("__init__", "__call__")
+        ]:
             if callable(getattr(hook, method)):
                 assert getattr(hook, method).__doc__, method
 
@@ -87,7 +91,7 @@ def test_features_and_head_of_the_skeleton_by_hand(tmp_path: Path) -> None:
     """SUVs of 2, 4, 4 and 6 in the tumour spread by the root of (4 + 0 + 0 + 4) / 4. The median of volumes 1 and 3 ml is
     2, so that a missing volume has the risk log(2 + 1), also after it was stored.
     """
-    code = Code.from_folders([new_model(tmp_path / "my_model")])
+    code = Code.from_folders([write_model(tmp_path / "my_model")])
     measure = code.find("my_model:Features", "features")().measure
     mask = np.array([[[0, 1, 2, 1, 2]]], np.uint8)
     suv = np.array([[[90, 2, 4, 4, 6]]], np.float32)
@@ -123,7 +127,7 @@ def test_names_that_cannot_be_used(name: str, tmp_path: Path, capsys: pytest.Cap
 def test_names_that_an_edition_cannot_have(
     name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """hecktor2021 declares no algorithms of its own, and yet an edition with other contents cannot have its name."""
+    """An edition with other contents cannot be called hecktor2021, although that edition declares no algorithms."""
     assert main(["new", "edition", str(tmp_path / name)]) == 1
     assert f"error: {name}: {message}" in capsys.readouterr().err
     assert not (tmp_path / name).exists()

@@ -8,6 +8,6 @@ from evaluation.editions.document import ScoredEdition
 from hecktor.new import SCHEMA
 
 
-def test_the_shipped_schema_is_that_of_the_class() -> None:
-    """Otherwise: `write_json(SCHEMA, build_json_schema(ScoredEdition))`."""
+def test_the_shipped_schema_equals_the_class() -> None:
+    """Update it by `write_json(SCHEMA, build_json_schema(ScoredEdition))`."""
     assert read_json(SCHEMA) == build_json_schema(ScoredEdition)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from pathlib import Path
@@ -20,6 +19,7 @@ from algorithm.network.loaded_package import DEFAULT_PACKAGES
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from tests.algorithm.heads.head_parts import make_class_head, make_linear_head, score, term
+from tests.damage import ABSENT, replace_at
 
 HPV = load_edition("hecktor2025").find_algorithm("hpv").find_answer("hpv")
 RFS_DAYS = load_edition("hecktor2026").find_algorithm().find_answer("rfs")
@@ -155,15 +155,7 @@ def test_heads_of_the_shipped_packages_are_written_as_they_were_read(path: Path)
 
 
 def change_head(head: Head, path: tuple[Any, ...], value: Any) -> Any:
-    """Return the head's JSON with `value` at the path of keys, or without the key if the value is `KeyError`."""
-    whole = inner = copy.deepcopy(head.as_json())
-    for key in path[:-1]:
-        inner = inner[key]
-    if value is KeyError:
-        del inner[path[-1]]
-    else:
-        inner[path[-1]] = value
-    return whole
+    return replace_at(head.as_json(), path, value)
 
 
 def add_survival(days: Any, hazard: Any) -> Any:
@@ -178,7 +170,7 @@ RISING = "expected ascending days and hazards above 0"
     [
         ([], r": found \[\]"),
         (None, ": found None"),
-        (change_head(LINEAR, ("terms",), KeyError), r"\.terms: found nothing"),
+        (change_head(LINEAR, ("terms",), ABSENT), r"\.terms: found nothing"),
         (
             {**LINEAR.as_json(), "kind": "logit"},
             ": found kind 'logit', expected a head of kind linear, forest, custom or ens",

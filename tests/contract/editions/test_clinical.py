@@ -1,4 +1,4 @@
-"""Clinical variables of editions other than the shipped one."""
+"""Clinical variables of a custom edition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declaration of HECKTOR 2026 and what only it uses: rules from the mask, classes without a structure, an image."""
+"""The declaration of HECKTOR 2026, and its rules from the mask, classes without a structure and image."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_one_algorithm_writes_four_answers_within_25_minutes() -> None:
     assert edition.inputs["ehr"].slug == "electronic-health-record"
 
 
-def test_clinical_keys_are_those_of_the_sample_record() -> None:
+def test_clinical_keys_equal_the_keys_of_the_sample_record() -> None:
     keys = [variable.key for variable in load_edition("hecktor2026").clinical]
     assert sorted(keys) == sorted(
         ["CenterID", "Age", "Gender", "Tobacco Consumption", "Alcohol Consumption", "Performance Status", "Treatment",
@@ -39,7 +39,7 @@ def test_clinical_keys_are_those_of_the_sample_record() -> None:
 
 
 def test_images_of_2025_are_named_after_the_tasks() -> None:
-    names = [(one.image, one.evaluation_image) for one in load_edition("hecktor2025").algorithms]
+    names = [(task.image, task.evaluation_image) for task in load_edition("hecktor2025").algorithms]
     assert names[0] == ("hecktor-segmentation", "hecktor-evaluation-segmentation")
     assert names[2] == ("hecktor-hpv", "hecktor-evaluation-hpv")
 
@@ -60,9 +60,7 @@ N_STAGE = {"classes": ["N0", "N1"], "without": {"GTVp": "N1", "GTVn": "N0"}, "fa
         ("algorithm", {"image": "Hecktor 2026"}, "a name of lower-case letters"),
     ],
 )
-def test_a_spoilt_declaration_names_the_place(
-    tmp_path: Path, answer: str, changes: dict[str, Any], message: str
-) -> None:
+def test_an_invalid_declaration_is_named(tmp_path: Path, answer: str, changes: dict[str, Any], message: str) -> None:
     content = json.loads(SOURCE.read_text())
     (algorithm,) = content["algorithms"]
     parts = {"edition": content, "algorithm": algorithm, **{part["name"]: part for part in algorithm["answers"]}}
@@ -75,7 +73,7 @@ def test_a_spoilt_declaration_names_the_place(
         load_edition(str(path))
 
 
-def test_every_answer_has_a_fallback_in_2026_alone() -> None:
+def test_every_answer_has_a_fallback_only_in_2026() -> None:
     assert load_edition("hecktor2026").find_algorithm().always_answers
     assert [algorithm.always_answers for algorithm in load_edition().algorithms] == [False, False, False]
 

@@ -1,8 +1,7 @@
-"""HNTS-MRG 2024's declaration, and what an edition of MR may declare."""
+"""The declaration of HNTS-MRG 2024, and what an edition of MR may declare."""
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from contract.editions import load_edition
 from contract.editions.inputs import CT_AND_PET
 from contract.errors import HecktorError
-from tests.contract.editions.test_edition import change
+from tests.damage import ABSENT, replace_at
 
 DECLARED = json.loads((Path(__file__).parents[3] / "contract" / "editions" / "hntsmrg2024.json").read_text())
 
@@ -25,13 +24,13 @@ def test_two_algorithms_with_their_images_and_time() -> None:
     assert during.scan.slug == "mid-rt-t2w-head-neck"
     masks = ("mask_registered GTVp", "mask_registered GTVn")
     assert during.channels == ("mr_during", "mr_registered", *masks)
-    assert [one.time_limit_s for one in (before, during)] == [1200, 1200]
+    assert [before.time_limit_s, during.time_limit_s] == [1200, 1200]
     assert load_edition().algorithms[0].channels == CT_AND_PET
 
 
 def test_a_training_takes_one_task_where_networks_differ() -> None:
     edition = load_edition("hntsmrg2024")
-    assert [one.name for one in edition.select_for_training("2").algorithms] == ["mid-rt"]
+    assert [task.name for task in edition.select_for_training("2").algorithms] == ["mid-rt"]
     with pytest.raises(HecktorError, match="--task: found none"):
         edition.select_for_training(None)
     with pytest.raises(HecktorError, match="--task: found '1'"):
@@ -50,8 +49,7 @@ def test_a_training_takes_one_task_where_networks_differ() -> None:
     ],
 )
 def test_a_faulty_edition_of_mr(tmp_path: Path, place: tuple[Any, ...], value: Any, message: str) -> None:
-    content = copy.deepcopy(DECLARED) | {"name": "own"}
-    change(content, list(place), value)
+    content = replace_at(DECLARED | {"name": "own"}, place, ABSENT if value is None else value)
     (tmp_path / "own.json").write_text(json.dumps(content))
     with pytest.raises(HecktorError, match=re.escape(message)):
         load_edition(str(tmp_path / "own.json"))

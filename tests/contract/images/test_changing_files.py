@@ -28,7 +28,7 @@ def replace_by_copy(path: Path) -> None:
 
 
 def write_again(path: Path) -> None:
-    """In place, with as many bytes; the clock of a file system may not have moved on."""
+    """Write the same number of bytes in place; the clock of a file system may not have moved on."""
     status = path.stat()
     path.write_bytes(path.read_bytes())
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
@@ -44,11 +44,11 @@ def test_a_change_between_header_and_pixels(
     write_volume(path, Volume(np.zeros((8, 8, 8), np.int16), GRID))
     real = images.metaimage.read_voxels
 
-    def changing(*arguments: object) -> object:
+    def read_and_change(*arguments: object) -> object:
         pixels = real(*arguments)  # type: ignore[arg-type]
         change(path)
         return pixels
 
-    monkeypatch.setattr(images.metaimage, "read_voxels", changing)
+    monkeypatch.setattr(images.metaimage, "read_voxels", read_and_change)
     with pytest.raises(InputError, match=r"^a\.mha: changed while it was being read"):
         read_volume(path)

@@ -17,7 +17,7 @@ from contract.images.geometry import Geometry
 ROTATED = (0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 
 
-def rotation(a: float, b: float, c: float) -> tuple[float, ...]:
+def make_rotation(a: float, b: float, c: float) -> tuple[float, ...]:
     ca, sa, cb, sb, cc, sc = (f(v) for v in (a, b, c) for f in (math.cos, math.sin))
     first = np.array([[ca, -sa, 0], [sa, ca, 0], [0, 0, 1]])
     second = np.array([[cb, 0, sb], [0, 1, 0], [-sb, 0, cb]])
@@ -28,7 +28,10 @@ def rotation(a: float, b: float, c: float) -> tuple[float, ...]:
 ANGLES = st.floats(-math.pi, math.pi)
 GEOMETRIES = st.builds(
     lambda size, spacing, origin, angles, flip: Geometry(
-        size, spacing, origin, tuple(v * (-1 if flip and i % 3 == 2 else 1) for i, v in enumerate(rotation(*angles)))
+        size,
+        spacing,
+        origin,
+        tuple(v * (-1 if flip and i % 3 == 2 else 1) for i, v in enumerate(make_rotation(*angles))),
     ),
     st.tuples(*[st.integers(1, 40)] * 3),
     st.tuples(*[st.floats(0.3, 6)] * 3),
@@ -97,14 +100,14 @@ BASE = Geometry((4, 5, 6), (1.0, 2.0, 3.0), (10.0, 20.0, 30.0))
     ],
 )
 def test_differences_are_named(change: dict[str, tuple[float, ...]], field: str) -> None:
-    other = dataclasses.replace(BASE, **change)
-    (difference,) = BASE.find_differences(other)
+    changed = dataclasses.replace(BASE, **change)
+    (difference,) = BASE.find_differences(changed)
     assert difference.startswith(field)
 
 
 def test_differences_below_a_thousandth_of_the_spacing_are_ignored() -> None:
-    other = Geometry((4, 5, 6), (1.0009, 2.0019, 3.0029), (10.0009, 19.9981, 30.0029))
-    assert BASE.find_differences(other) == []
+    close = Geometry((4, 5, 6), (1.0009, 2.0019, 3.0029), (10.0009, 19.9981, 30.0029))
+    assert BASE.find_differences(close) == []
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ def test_invalid_pixel_data_is_refused(tmp_path, change, message):
         read_voxels(path, shape, array.dtype)
 
 
-def oblique() -> tuple[float, ...]:
-    """30 degrees about x, then 20 degrees about z: all entries of the first two rows differ."""
+def make_oblique_direction() -> tuple[float, ...]:
+    """Return 30 degrees about x, then 20 degrees about z: all entries of the first two rows differ."""
     a, b = np.deg2rad(30), np.deg2rad(20)
     about_x = np.array([[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]])
     about_z = np.array([[np.cos(b), -np.sin(b), 0], [np.sin(b), np.cos(b), 0], [0, 0, 1]])
@@ -75,7 +75,7 @@ def oblique() -> tuple[float, ...]:
 
 def test_itk_reads_a_packed_mask(tmp_path):
     """Pixels and the exact geometry: an oblique direction, a spacing of 1/3, a negative origin."""
-    geometry = Geometry((5, 4, 3), (1 / 3, 0.9765625, 3.27), (-249.51171875, 1e-7, 1234.5), oblique())
+    geometry = Geometry((5, 4, 3), (1 / 3, 0.9765625, 3.27), (-249.51171875, 1e-7, 1234.5), make_oblique_direction())
     voxels = np.random.default_rng(2).integers(0, 3, (3, 4, 5), dtype=np.uint8)
     path = tmp_path / "a.mha"
     path.write_bytes(pack_mask(voxels, geometry))
@@ -95,32 +95,39 @@ HEADER = (
 @pytest.mark.parametrize(
     "lines",
     [
-        "HeaderSize = -1\nElementDataFile: {other}\nElementDataFile = LOCAL\n",
-        "HeaderSize = -1\n\x1cElementDataFile = LOCAL\nElementDataFile = {other}\n",
-        "HeaderSize = -1\n\xa0ElementDataFile = LOCAL\nElementDataFile = {other}\n",
-        "HeaderSize = -1\nElementDataFile\xa0= LOCAL\nElementDataFile = {other}\n",
+        "HeaderSize = -1\nElementDataFile: {reference}\nElementDataFile = LOCAL\n",
+        "HeaderSize = -1\n\x1cElementDataFile = LOCAL\nElementDataFile = {reference}\n",
+        "HeaderSize = -1\n\xa0ElementDataFile = LOCAL\nElementDataFile = {reference}\n",
+        "HeaderSize = -1\nElementDataFile\xa0= LOCAL\nElementDataFile = {reference}\n",
         "HeaderSize = 1000000\nElementDataFile = LOCAL\n",
-        "HeaderSize = -1\nElementDataFile = {other}\n",
+        "HeaderSize = -1\nElementDataFile = {reference}\n",
     ],
 )
 def test_a_header_cannot_point_to_another_file(tmp_path, lines):
     """ITK follows the first four headers to the other file, which could be the reference of a submitted mask."""
-    other = write(tmp_path / "other.mha", np.full((2, 3, 4), 2, np.uint8), compress=False)
+    reference = write(tmp_path / "other.mha", np.full((2, 3, 4), 2, np.uint8), compress=False)
     path = tmp_path / "a.mha"
-    path.write_bytes(HEADER + lines.format(other=other).encode("latin-1") + bytes(24))
+    path.write_bytes(HEADER + lines.format(reference=reference).encode("latin-1") + bytes(24))
     with pytest.raises(InputError):
         read_volume(path)
 
 
 @pytest.mark.parametrize(
     "lines",
-    ["", "Comment : {other}\n", "ElementDataFile: {other}\n", "CompressedData = 0\nElementDataFile: {other}\n"],
+    [
+        "",
+        "Comment : {reference}\n",
+        "ElementDataFile: {reference}\n",
+        "CompressedData = 0\nElementDataFile: {reference}\n",
+    ],
 )
 def test_pixels_after_an_ambiguous_header_come_from_the_file_itself(tmp_path, lines):
-    other = write(tmp_path / "other.mha", np.full((2, 3, 4), 2, np.uint8), compress=False)
+    reference = write(tmp_path / "other.mha", np.full((2, 3, 4), 2, np.uint8), compress=False)
     path = tmp_path / "a.mha"
     pixels = np.arange(24, dtype=np.uint8)
-    path.write_bytes(HEADER + lines.format(other=other).encode() + b"ElementDataFile = LOCAL\n" + pixels.tobytes())
+    path.write_bytes(
+        HEADER + lines.format(reference=reference).encode() + b"ElementDataFile = LOCAL\n" + pixels.tobytes()
+    )
     np.testing.assert_array_equal(read_volume(path).array.ravel(), pixels)
 
 

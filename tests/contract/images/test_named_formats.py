@@ -1,4 +1,4 @@
-"""Images that a user names one by one: uncompressed NIfTI, and MetaImage with its pixels in a file beside it."""
+"""Images that a user names individually: uncompressed NIfTI, and MetaImage with its pixels in another file."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import SimpleITK as sitk
 
 from contract.errors import InputError, OutputError
 from contract.images.volumes import list_images, read_header, read_volume, to_sitk, write_volume
-from tests.contract.images.example_volumes import OBLIQUE, noise
+from tests.contract.images.example_volumes import OBLIQUE, make_noise
 
 
-def written(path: Path, *, compress: bool = False) -> Path:
-    sitk.WriteImage(to_sitk(noise(OBLIQUE)), str(path), useCompression=compress)
+def write_image(path: Path, *, compress: bool = False) -> Path:
+    sitk.WriteImage(to_sitk(make_noise(OBLIQUE)), str(path), useCompression=compress)
     return path
 
 
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("suffix", [".nii", ".NII", ".mhd"])
 def test_voxels_and_geometry(tmp_path: Path, suffix: str, compress: bool) -> None:
-    path = written(tmp_path / f"scan{suffix.lower()}", compress=compress).rename(tmp_path / f"scan{suffix}")
+    path = write_image(tmp_path / f"scan{suffix.lower()}", compress=compress).rename(tmp_path / f"scan{suffix}")
     volume = read_volume(path)
-    np.testing.assert_array_equal(volume.array, noise(OBLIQUE).array)
+    np.testing.assert_array_equal(volume.array, make_noise(OBLIQUE).array)
     assert volume.geometry.find_differences(OBLIQUE) == []
     assert read_header(path).geometry == volume.geometry
 
@@ -59,7 +59,7 @@ DAMAGED: dict[str, tuple[str, bool, Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damaged_files(tmp_path: Path, name: str) -> None:
     file, compress, damage, message = DAMAGED[name]
-    path = written(tmp_path / file, compress=compress)
+    path = write_image(tmp_path / file, compress=compress)
     damage(tmp_path)
     with pytest.raises(InputError, match=f"^{file}: {message}"):
         read_volume(path)
@@ -68,13 +68,13 @@ def test_damaged_files(tmp_path: Path, name: str) -> None:
 def test_a_folder_of_images_leaves_them_out(tmp_path: Path) -> None:
     """Folders are what is submitted, where an .mhd could point to any file."""
     for name in ("a.nii", "b.mhd", "c.mha"):
-        written(tmp_path / name)
+        write_image(tmp_path / name)
     assert [path.name for path in list_images(tmp_path)] == ["c.mha"]
 
 
 def test_only_formats_of_one_file_are_written(tmp_path: Path) -> None:
-    write_volume(tmp_path / "scan.nii", noise(OBLIQUE))
+    write_volume(tmp_path / "scan.nii", make_noise(OBLIQUE))
     assert read_volume(tmp_path / "scan.nii").geometry.find_differences(OBLIQUE) == []
     with pytest.raises(OutputError, match=r"^scan\.mhd: unknown image suffix"):
-        write_volume(tmp_path / "scan.mhd", noise(OBLIQUE))
+        write_volume(tmp_path / "scan.mhd", make_noise(OBLIQUE))
     assert [path.name for path in tmp_path.iterdir()] == ["scan.nii"]

@@ -20,7 +20,7 @@ GRID = Geometry((4, 3, 2), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))
 
 @pytest.fixture
 def content(tmp_path):
-    """An uncompressed NIfTI: 352 bytes of header, 24 bytes of pixels."""
+    """Return an uncompressed NIfTI: 352 bytes of header, 24 bytes of pixels."""
     path = tmp_path / "a.nii.gz"
     write_volume(path, Volume(np.arange(24, dtype=np.uint8).reshape(2, 3, 4), GRID))
     return bytearray(gzip.decompress(path.read_bytes()))

@@ -16,14 +16,14 @@ from contract.errors import GroundTruthError, InputError, OutputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, write_volume
 
-nibabel = pytest.importorskip("nibabel")  # in .venv alone
+nibabel = pytest.importorskip("nibabel")  # only installed in .venv
 
 # RAS, as nibabel writes it: voxels of 2 x 2 x 3 mm, the first at (-10, 5, 7) mm in LPS.
 AFFINE = np.array([[-2.0, 0, 0, 10], [0, -2, 0, -5], [0, 0, 3, 7], [0, 0, 0, 1]])
 SIZE = (18, 16, 12)
 
 
-def moved(x: float, y: float, z: float) -> np.ndarray:
+def move(x: float, y: float, z: float) -> np.ndarray:
     affine = AFFINE.copy()
     affine[:3, 3] += (x, y, z)
     return affine
@@ -40,8 +40,8 @@ def write(path: Path, sform: np.ndarray | None, qform: np.ndarray | None, zooms=
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
 def test_two_placements_are_refused_and_named(tmp_path, suffix):
-    """The first voxel lies at (-10, 5, 7) by one and (-20, 10, 10) by the other, 5, 2.5 and 1 voxels away."""
-    path = write(tmp_path / f"a{suffix}", moved(10, -5, 3), AFFINE)
+    """By one placement the first voxel lies at (-10, 5, 7), by the other at (-20, 10, 10), 5, 2.5 and 1 voxels away."""
+    path = write(tmp_path / f"a{suffix}", move(10, -5, 3), AFFINE)
     with pytest.raises(GroundTruthError) as caught:
         read_header(path, error=GroundTruthError)
     assert "(-20, 10, 10) mm by the sform and at (-10, 5, 7) mm by the qform" in caught.value.message
@@ -59,7 +59,7 @@ def test_placements_by_turned_axes_are_refused(tmp_path):
 @pytest.mark.parametrize(("by_mm", "is_refused"), [(0.9, False), (1.1, True)])
 def test_half_a_voxel_is_the_limit(tmp_path, by_mm, is_refused):
     """Voxels of 2 mm."""
-    path = write(tmp_path / "a.nii", moved(by_mm, 0, 0), AFFINE)
+    path = write(tmp_path / "a.nii", move(by_mm, 0, 0), AFFINE)
     if is_refused:
         with pytest.raises(InputError, match="two placements"):
             read_header(path)
@@ -79,8 +79,8 @@ def test_pixdim_as_rounded_by_scanners_is_accepted(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_oblique_images_of_itk_hold_no_contradiction(tmp_path, seed):
-    """Both placements of a file that ITK wrote are those of the volume."""
+def test_oblique_images_of_itk_are_accepted(tmp_path, seed):
+    """Both placements in a file of ITK equal the volume's."""
     random = np.random.default_rng(seed)
     axes = np.linalg.qr(random.normal(size=(3, 3)))[0]
     axes[:, 2] *= np.linalg.det(axes) * (-1) ** seed  # left-handed, too
@@ -127,7 +127,7 @@ def test_bytes_after_the_voxels_change_nothing(tmp_path):
 @pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8"])
 @pytest.mark.parametrize("scaling", [(0.3, 0.1), (0.0, 5.0), (1.0, 0.0), (np.nan, 0.0), (np.inf, 1.0), (2.0, np.nan)])
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_scaled_values_are_those_of_itk(tmp_path, dtype, scaling, order):
+def test_scaled_values_equal_itk(tmp_path, dtype, scaling, order):
     path = tmp_path / "a.nii"
     image = nibabel.Nifti1Image(np.arange(24).reshape(4, 3, 2).astype(dtype), np.eye(4))
     nibabel.save(nibabel.Nifti1Image(image.dataobj, np.eye(4), image.header.as_byteswapped(order)), path)
@@ -141,7 +141,7 @@ def test_scaled_values_are_those_of_itk(tmp_path, dtype, scaling, order):
     assert read_header(path).pixel_type == expected.GetPixelIDTypeAsString()
 
 
-def _with_extensions(path: Path, count: int) -> Path:
+def write_with_extensions(path: Path, count: int) -> Path:
     write(path.with_suffix(""), AFFINE, None)
     content = bytearray(path.with_suffix("").read_bytes())
     struct.pack_into("<f", content, 108, 352 + 16 * count)
@@ -152,8 +152,8 @@ def _with_extensions(path: Path, count: int) -> Path:
 
 def test_many_extensions_are_refused_at_once(tmp_path):
     """ITK needs a minute for 15 kB of them."""
-    assert read_volume(_with_extensions(tmp_path / "few.nii.gz", 100)).array.sum() == 0
-    path = _with_extensions(tmp_path / "many.nii.gz", 100_000)
+    assert read_volume(write_with_extensions(tmp_path / "few.nii.gz", 100)).array.sum() == 0
+    path = write_with_extensions(tmp_path / "many.nii.gz", 100_000)
     begin = time.perf_counter()
     with pytest.raises(InputError, match="more than 100 extensions"):
         read_header(path)

@@ -14,7 +14,7 @@ import SimpleITK as sitk
 from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_header, read_volume, to_sitk, write_volume
-from tests.contract.images.example_volumes import OBLIQUE, noise
+from tests.contract.images.example_volumes import OBLIQUE, make_noise
 
 
 def write_dimensions(path: Path, dimension: int) -> None:
@@ -99,8 +99,8 @@ def test_itk_messages_have_no_address_and_no_folder(tmp_path: Path) -> None:
     assert "Task" not in message
 
 
-def tiff(pages: list[list[tuple[int, int, int]]]) -> bytes:
-    """A TIFF of pages with the given fields (tag, type, value), each with 16 bytes of pixels behind its fields."""
+def make_tiff(pages: list[list[tuple[int, int, int]]]) -> bytes:
+    """Return a TIFF of pages with these fields (tag, type, value), each with 16 bytes of pixels after its fields."""
     body = b"II" + struct.pack("<HI", 42, 8)
     for number, fields in enumerate(pages, start=1):
         size = 2 + 12 * len(fields) + 4
@@ -114,8 +114,8 @@ def tiff(pages: list[list[tuple[int, int, int]]]) -> bytes:
 def test_a_tiff_is_refused_before_itk_opens_it(tmp_path: Path, name: str) -> None:
     """Pages with different fields corrupt ITK's memory: the second lacks 258, the bits of a pixel."""
     fields = [(256, 3, 4), (257, 3, 4), (258, 3, 8), (259, 3, 1), (262, 3, 1), (273, 4, 8), (278, 3, 4), (279, 4, 16)]
-    without_bits = [one for one in fields if one[0] != 258]
-    (tmp_path / name).write_bytes(tiff([fields, without_bits, fields]))
+    without_bits = [field for field in fields if field[0] != 258]
+    (tmp_path / name).write_bytes(make_tiff([fields, without_bits, fields]))
     for read in (read_volume, read_header):
         with pytest.raises(InputError, match=rf"^{name}: a TIFF, which stores no origin "):
             read(tmp_path / name)
@@ -129,7 +129,7 @@ FORMATS = [("a.mha", True), ("a.mha", False), ("a.nii.gz", True)]
 def test_truncated_files_are_rejected(tmp_path: Path, name: str, compress: bool, share: float) -> None:
     """ITK fills the rest with zeros or reads fewer pages, with a warning at most."""
     path = tmp_path / name
-    volume = noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
+    volume = make_noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
     sitk.WriteImage(to_sitk(volume), str(path), compress)
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
@@ -141,7 +141,7 @@ def test_truncated_files_are_rejected(tmp_path: Path, name: str, compress: bool,
 @pytest.mark.parametrize("seed", range(3))
 def test_damaged_compressed_files_are_rejected(tmp_path: Path, name: str, compress: bool, seed: int) -> None:
     path = tmp_path / name
-    write_volume(path, noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))), compress=compress)
+    write_volume(path, make_noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))), compress=compress)
     content = bytearray(path.read_bytes())
     start = int(np.random.default_rng(seed).integers(len(content) // 4, len(content) - 60))
     content[start : start + 50] = bytes(50)
@@ -152,7 +152,7 @@ def test_damaged_compressed_files_are_rejected(tmp_path: Path, name: str, compre
 
 def test_a_complete_gzip_stream_with_half_an_image(tmp_path: Path) -> None:
     path = tmp_path / "a.nii.gz"
-    write_volume(path, noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))))
+    write_volume(path, make_noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))))
     content = gzip.decompress(path.read_bytes())
     path.write_bytes(gzip.compress(content[: len(content) // 2]))
     with pytest.raises(InputError, match="truncated, 18176 bytes of pixel data, expected 36352"):
@@ -162,7 +162,7 @@ def test_a_complete_gzip_stream_with_half_an_image(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", ["", "many", "-5"])
 def test_a_compressed_metaimage_without_a_valid_size(tmp_path: Path, size: str) -> None:
     path = tmp_path / "a.mha"
-    write_volume(path, noise(OBLIQUE))
+    write_volume(path, make_noise(OBLIQUE))
     content = path.read_bytes()
     start = content.index(b"CompressedDataSize")
     end = content.index(b"\n", start)
@@ -181,7 +181,7 @@ def test_a_compressed_metaimage_without_a_valid_size(tmp_path: Path, size: str) 
 )
 def test_invalid_headers_are_rejected(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
     path = tmp_path / "a.mha"
-    write_volume(path, noise(Geometry((9, 8, 7), (0.5, 1.5, 2.5), (-11.0, 22.0, -333.0))), compress=False)
+    write_volume(path, make_noise(Geometry((9, 8, 7), (0.5, 1.5, 2.5), (-11.0, 22.0, -333.0))), compress=False)
     content = path.read_bytes()
     assert old in content
     path.write_bytes(content.replace(old, new))

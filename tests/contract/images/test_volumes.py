@@ -26,7 +26,7 @@ from contract.images.volumes import (
     write_mask,
     write_volume,
 )
-from tests.contract.images.example_volumes import OBLIQUE, noise
+from tests.contract.images.example_volumes import OBLIQUE, make_noise
 
 # Reading
 
@@ -35,7 +35,7 @@ from tests.contract.images.example_volumes import OBLIQUE, noise
 @pytest.mark.parametrize("compress", [True, False])
 @pytest.mark.parametrize("dtype", [np.int16, np.float32])
 def test_round_trip(tmp_path: Path, suffix: str, compress: bool, dtype: type) -> None:
-    volume = Volume(noise(OBLIQUE).array.astype(dtype), OBLIQUE)
+    volume = Volume(make_noise(OBLIQUE).array.astype(dtype), OBLIQUE)
     write_volume(tmp_path / f"a{suffix}", volume, compress=compress)
     volume_read = read_volume(tmp_path / f"a{suffix}")
     np.testing.assert_array_equal(volume_read.array, volume.array)
@@ -51,7 +51,7 @@ def test_an_absent_file_in_the_current_folder(tmp_path: Path, monkeypatch: pytes
 
 
 def test_array_order_is_z_y_x(tmp_path: Path) -> None:
-    """A single bright voxel at index (x, y, z) = (1, 2, 3) is array[3, 2, 1]."""
+    """Index (x, y, z) = (1, 2, 3) of the only bright voxel is array[3, 2, 1]."""
     image = sitk.Image(5, 6, 7, sitk.sitkInt16)
     image[1, 2, 3] = 9
     sitk.WriteImage(image, str(tmp_path / "a.mha"))
@@ -62,21 +62,21 @@ def test_array_order_is_z_y_x(tmp_path: Path) -> None:
 
 def test_suffixes_in_capitals(tmp_path: Path) -> None:
     for name, upper in (("a.mha", "A.MHA"), ("c.nii.gz", "C.NII.GZ")):
-        write_volume(tmp_path / name, noise(OBLIQUE))
+        write_volume(tmp_path / name, make_noise(OBLIQUE))
         (tmp_path / name).rename(tmp_path / upper)
         assert read_volume(tmp_path / upper).array.shape == OBLIQUE.array_shape
 
 
 def test_read_as_another_type(tmp_path: Path) -> None:
-    write_volume(tmp_path / "a.mha", noise(OBLIQUE))
+    write_volume(tmp_path / "a.mha", make_noise(OBLIQUE))
     assert read_volume(tmp_path / "a.mha", np.float32).array.dtype == np.float32
 
 
 def test_read_header(tmp_path: Path) -> None:
-    write_volume(tmp_path / "a.mha", noise(OBLIQUE))
+    write_volume(tmp_path / "a.mha", make_noise(OBLIQUE))
     header = read_header(tmp_path / "a.mha")
     assert (header.geometry.size, header.pixel_type, header.dtype) == ((9, 8, 7), "16-bit signed integer", np.int16)
-    write_volume(tmp_path / "b.mha", Volume(noise(OBLIQUE).array.astype(np.float32), OBLIQUE))
+    write_volume(tmp_path / "b.mha", Volume(make_noise(OBLIQUE).array.astype(np.float32), OBLIQUE))
     assert read_header(tmp_path / "b.mha").dtype == np.float32
 
 
@@ -99,10 +99,10 @@ def test_round_trip_of_any_orientation(
     direction = tuple(float(v) for v in (np.eye(3)[order] * signs).ravel())
     geometry = Geometry(size, spacing, origin, direction)
     path = tmp_path_factory.mktemp("orientation") / "a.mha"
-    write_volume(path, noise(geometry))
+    write_volume(path, make_noise(geometry))
     volume_read = read_volume(path)
     assert volume_read.geometry.find_differences(geometry) == []
-    np.testing.assert_array_equal(volume_read.array, noise(geometry).array)
+    np.testing.assert_array_equal(volume_read.array, make_noise(geometry).array)
 
 
 # Exactly one image
@@ -130,7 +130,7 @@ def test_find_single_image(tmp_path: Path) -> None:
 
 
 def test_a_mask_has_the_reference_geometry(tmp_path: Path) -> None:
-    mask = (noise(OBLIQUE).array % 3).astype(np.int64)
+    mask = (make_noise(OBLIQUE).array % 3).astype(np.int64)
     write_mask(tmp_path / "output.mha", mask, OBLIQUE)
     volume_read = read_volume(tmp_path / "output.mha")
     assert volume_read.array.dtype == np.uint8
@@ -155,7 +155,7 @@ def test_another_shape_is_rejected(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
-    """A limit on file size simulates the full disk; ITK does not report failed writes."""
+    """Simulate the full disk by a limit on file size; ITK does not report failed writes."""
     program = textwrap.dedent(
         """
         import sys

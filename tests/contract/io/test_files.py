@@ -36,7 +36,7 @@ from contract.io.files import (
 from contract.io.tables import format_csv, remove_apostrophes, write_csv
 
 
-def names(folder: Path) -> list[str]:
+def list_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -44,7 +44,7 @@ def test_write_json_creates_folders_and_replaces_a_file(tmp_path: Path) -> None:
     for content in ({"x": 1}, {"x": 2}):
         write_json(tmp_path / "deep" / "a.json", content)
         assert read_json(tmp_path / "deep" / "a.json") == content
-    assert names(tmp_path / "deep") == ["a.json"]
+    assert list_names(tmp_path / "deep") == ["a.json"]
 
 
 def test_an_error_keeps_the_existing_file(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_an_error_keeps_the_existing_file(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         write_half()
     assert target.read_text() == "earlier"
-    assert names(tmp_path) == ["mask.nii.gz"]
+    assert list_names(tmp_path) == ["mask.nii.gz"]
 
 
 KILLED_WHILE_WRITING = """
@@ -86,8 +86,8 @@ def test_a_killed_process_leaves_its_partial_file_elsewhere(tmp_path: Path, earl
         target.write_text(earlier)
     done = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(target)], check=False)
     assert done.returncode == -signal.SIGKILL
-    assert names(target.parent) == (["output.mha"] if earlier else [])
-    assert [name.startswith(".partial-") for name in names(tmp_path)] == [True, False]
+    assert list_names(target.parent) == (["output.mha"] if earlier else [])
+    assert [name.startswith(".partial-") for name in list_names(tmp_path)] == [True, False]
     assert not earlier or target.read_text() == earlier
 
 
@@ -111,7 +111,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OutputError, match=r"^a\.txt: no space left on the disk"):
         write_text(tmp_path / "a.txt", "text")
-    assert names(tmp_path) == []
+    assert list_names(tmp_path) == []
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4095))
     with pytest.raises(OutputError, match=r"^a\.txt: no space left"), atomic_path(tmp_path / "a.txt") as partial:
         check_free_space(partial.parent)
@@ -119,18 +119,18 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_free_space(tmp_path)
 
 
-def test_a_full_disk_by_the_words_of_a_library() -> None:
+def test_a_full_disk_is_recognised_by_its_message() -> None:
     """safetensors has no error number."""
     problem = ValueError("Error while serializing: I/O error: No space left on device (os error 28)")
     assert str(make_write_error("model", problem)) == "model: no space left on the disk, expected free space"
-    other = make_write_error("model", OSError(errno.EROFS, "Read-only file system"))
-    assert str(other) == "model: cannot be written (Read-only file system), expected a writable folder"
+    read_only = make_write_error("model", OSError(errno.EROFS, "Read-only file system"))
+    assert str(read_only) == "model: cannot be written (Read-only file system), expected a writable folder"
 
 
 def test_nan_is_rejected_before_writing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "a.json", {"x": float("nan")})
-    assert names(tmp_path) == []
+    assert list_names(tmp_path) == []
 
 
 def test_a_file_in_place_of_the_folder_and_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_file_in_place_of_the_folder_and_a_folder_in_place_of_the_file(tmp_pat
     for path in (tmp_path / "output" / "rfs.json", tmp_path / "rfs.json"):
         with pytest.raises(OutputError, match=r"^rfs\.json: cannot be written \(.+\)"):
             write_json(path, 1.0)
-    assert names(tmp_path) == ["output", "rfs.json"]
+    assert list_names(tmp_path) == ["output", "rfs.json"]
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,8 @@ def test_a_file_in_place_of_the_folder_and_a_folder_in_place_of_the_file(tmp_pat
     [
         ('{"a": NaN}', "found NaN"),
         ('{"a": -Infinity}', "found -Infinity"),
-        ('{"a": 1e400}', "too large"),
         ('{"a": 1, "a": 2}', "appears twice"),
         ("{'a': 1}", "not valid JSON"),
-        ('{"a": ' + "9" * 5000 + "}", "too large"),
     ],
     ids=lambda value: value[:16],
 )
@@ -197,23 +195,23 @@ def test_atomic_folder_is_unchanged_after_an_error(tmp_path: Path) -> None:
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["case", "case/a"]
 
 
-def test_no_name_in_a_table_for_people_is_a_formula() -> None:
-    """Numbers, negative and infinite ones too, and a dash alone stay; a table for programs keeps all names.
+def test_names_in_a_table_for_people_are_not_formulas() -> None:
+    """Numbers, negative and infinite ones too, and a single dash stay; a table for programs keeps all names.
 
     A spreadsheet whose cells are separated by semicolons splits the text at them, and takes quotes away.
     """
-    names = ["=1+1", "+x", "-x", "@x", "\tx", "-0.5", "+1e-3", "-inf", "-", "x=1", "'=x", "=", ""]
+    list_names = ["=1+1", "+x", "-x", "@x", "\tx", "-0.5", "+1e-3", "-inf", "-", "x=1", "'=x", "=", ""]
     escaped = ["'=1+1", "'+x", "'-x", "'@x", "'\tx", "-0.5", "+1e-3", "-inf", "-", "x=1", "''=x", "=", ""]
-    names += ["x;=1+1", 'x;"=1+1"', "x;y", "x\t @SUM(1)", "x;'=1", ";=1;-2", "x\n=1"]
+    list_names += ["x;=1+1", 'x;"=1+1"', "x;y", "x\t @SUM(1)", "x;'=1", ";=1;-2", "x\n=1"]
     escaped += ["x;'=1+1", 'x;\'"=1+1"', "x;y", "x\t' @SUM(1)", "x;''=1", ";'=1;'-2", "x\n'=1"]
-    rows = [{"team": name, "value": -0.5} for name in names]
+    rows = [{"team": name, "value": -0.5} for name in list_names]
     read = list(csv.DictReader(io.StringIO(format_csv(["team", "value"], rows, for_people=True))))
     assert [row["team"] for row in read] == escaped
     assert {row["value"] for row in read} == {"-0.5"}
-    assert [remove_apostrophes(name) for name in escaped] == names
+    assert [remove_apostrophes(name) for name in escaped] == list_names
     cells = [cell.strip('" ') for name in escaped for cell in re.split("[;\t\n]", name)]
     assert [cell for cell in cells if cell[:1] in {"=", "@"} and len(cell) > 1] == []
-    assert [row["team"] for row in csv.DictReader(io.StringIO(format_csv(["team", "value"], rows)))] == names
+    assert [row["team"] for row in csv.DictReader(io.StringIO(format_csv(["team", "value"], rows)))] == list_names
 
 
 def test_a_file_that_is_absent_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,8 +220,8 @@ def test_a_file_that_is_absent_from_the_current_folder(tmp_path: Path, monkeypat
         read_text(Path("a.csv"), "a table", error=HecktorError, max_bytes=1)
 
 
-def test_the_folder_that_was_meant_is_named(tmp_path: Path) -> None:
-    """That above, one inside, or none."""
+def test_the_intended_folder_is_named(tmp_path: Path) -> None:
+    """It is the parent folder or a folder inside."""
     (tmp_path / "release" / "Task 1").mkdir(parents=True)
 
     def is_release(folder: Path) -> bool:
@@ -252,14 +250,13 @@ def test_whole_numbers_of_a_double_keep_their_digits() -> None:
 
 
 def test_nested_writers_of_one_folder_leave_one_atomic_folder(tmp_path: Path) -> None:
-    """The one that ends last wins."""
     target = tmp_path / "case"
     with atomic_folder(target) as outer:
         (outer / "a").write_text("outer")
         with atomic_folder(target) as inner:
             (inner / "b").write_text("inner")
-        assert names(target) == ["b"]
-    assert (names(target), names(tmp_path)) == (["a"], ["case"])
+        assert list_names(target) == ["b"]
+    assert (list_names(target), list_names(tmp_path)) == (["a"], ["case"])
 
 
 def test_concurrent_writers_of_one_folder_leave_one_atomic_folder(tmp_path: Path) -> None:
@@ -275,11 +272,11 @@ def test_concurrent_writers_of_one_folder_leave_one_atomic_folder(tmp_path: Path
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(write, range(8)))
     assert len({path.read_text() for path in target.iterdir()}) == 1
-    assert (len(names(target)), names(tmp_path)) == (20, ["case"])
+    assert (len(list_names(target)), list_names(tmp_path)) == (20, ["case"])
 
 
 def test_the_earlier_folder_gets_its_name_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second renaming fails: that of the new folder to the name that has become free."""
+    """Renaming the new folder fails."""
     target = tmp_path / "case"
     with atomic_folder(target) as partial:
         (partial / "a").write_text("1")
@@ -295,29 +292,29 @@ def test_the_earlier_folder_gets_its_name_back(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(OutputError, match=r"case: cannot be written \(Input/output error\)"):  # noqa: SIM117
         with atomic_folder(target) as partial:
             (partial / "b").write_text("2")
-    assert (names(target), names(tmp_path)) == (["a"], ["case"])
+    assert (list_names(target), list_names(tmp_path)) == (["a"], ["case"])
 
 
 def test_a_folder_that_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     code = "import os, sys; from pathlib import Path; from contract.io.files import atomic_folder\n"
     code += "with atomic_folder(Path(sys.argv[1])) as partial: (partial / 'a').touch(); os._exit(1)"
     subprocess.run([sys.executable, "-c", code, tmp_path / "case"], check=False)
-    assert [name.startswith(".partial-case-") for name in names(tmp_path)] == [True]
+    assert [name.startswith(".partial-case-") for name in list_names(tmp_path)] == [True]
     with atomic_folder(tmp_path / "case"):
         pass
-    assert names(tmp_path) == ["case"]
+    assert list_names(tmp_path) == ["case"]
 
 
-def test_of_several_files_none_is_replaced_if_one_cannot_be(tmp_path: Path) -> None:
-    """A folder has the name of the last file."""
+def test_all_files_are_replaced_or_none(tmp_path: Path) -> None:
+    """The last file has the name of a folder."""
     (tmp_path / "a.json").write_text("earlier")
     (tmp_path / "c.json").mkdir()
     with pytest.raises(OutputError, match=r"c\.json"):
         write_files({tmp_path / name: b"new" for name in ("a.json", "b.json", "c.json")})
-    assert (names(tmp_path), (tmp_path / "a.json").read_text()) == (["a.json", "c.json"], "earlier")
+    assert (list_names(tmp_path), (tmp_path / "a.json").read_text()) == (["a.json", "c.json"], "earlier")
 
 
-def test_numbers_beyond_a_double_are_refused_wherever_they_stand():
+def test_numbers_beyond_a_double_are_refused_at_any_place():
     for number in ("1e400", "-1E+0400", "9" * 311, "-" + "9" * 5000, "1.5e999"):
         for text in (number, f"[{number}]", f'{{"sha256": "3e123", "a": {number} }}', f"[1,\n{number}\n]"):
             with pytest.raises(InputError, match="too large"):
@@ -335,7 +332,7 @@ JSON_VALUES = st.recursive(
 
 @given(JSON_VALUES, st.booleans(), st.sampled_from([None, 2]))
 def test_a_large_file_is_read_as_a_small_one(value, ensure_ascii, indent):
-    """The faster parser gives the same document, or leaves the decision to the other one."""
+    """Both parsers give the same document, or the faster one leaves the decision to the other."""
     text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
     try:
         content = files.parse_large_json(text)
@@ -365,7 +362,7 @@ def test_a_large_file_is_read_as_a_small_one(value, ensure_ascii, indent):
         "[" * 100_000,
     ],
 )
-def test_the_faster_parser_leaves_faults_to_the_other_one(text, tmp_path):
+def test_the_faster_parser_leaves_faults_to_the_slower_parser(text, tmp_path):
     with pytest.raises(ValueError, match=r"."):
         files.parse_large_json(text)
     path = tmp_path / "large.json"

@@ -1,4 +1,4 @@
-"""One writer at a time for each output."""
+"""Each output has one writer at a time."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ with lock_output(Path(sys.argv[1])):
 """
 
 
-def names(folder: Path) -> list[str]:
+def list_names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
 @contextmanager
-def held_by_another_process(target: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that writes `target` while the block runs."""
+def lock_in_another_process(target: Path) -> Iterator[subprocess.Popen[str]]:
+    """Write `target` in another process while the block runs."""
     words = [sys.executable, "-c", HOLDER, str(target)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
@@ -42,10 +42,10 @@ def held_by_another_process(target: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_second_writer_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:
-    """Another name of the folder, such as one through a link, is the same folder."""
+    """Links to the folder are the same folder."""
     target = tmp_path / "new" / "case"
     (tmp_path / "link").symlink_to(tmp_path / "new")
-    with held_by_another_process(target):
+    with lock_in_another_process(target):
         for path in (target, tmp_path / "link" / "case"):
             with pytest.raises(OutputError, match="another process is writing there"), lock_output(path):
                 pass
@@ -53,21 +53,21 @@ def test_a_second_writer_is_refused_until_the_first_one_ends(tmp_path: Path) -> 
             pass
     with lock_output(target):
         pass
-    assert names(tmp_path) == ["link"]
+    assert list_names(tmp_path) == ["link"]
 
 
 def test_a_killed_writer_does_not_lock(tmp_path: Path) -> None:
-    with held_by_another_process(tmp_path / "case") as holder:
+    with lock_in_another_process(tmp_path / "case") as holder:
         holder.send_signal(signal.SIGKILL)
         holder.wait()
     with lock_output(tmp_path / "case"):
         pass
-    assert names(tmp_path) == []
+    assert list_names(tmp_path) == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="changes the user")
-def test_a_folder_in_a_folder_that_is_not_writable_is_locked_itself(tmp_path: Path) -> None:
-    """As /output in a container."""
+def test_the_folder_is_locked_itself_if_its_parent_is_not_writable(tmp_path: Path) -> None:
+    """An example is /output in a container."""
     target = tmp_path / "output"
     target.mkdir()
     target.chmod(0o777)
@@ -83,4 +83,4 @@ def test_a_folder_in_a_folder_that_is_not_writable_is_locked_itself(tmp_path: Pa
         second = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert "another process is writing there" in second.stderr
         holder.communicate("")
-    assert names(tmp_path) == ["output"]
+    assert list_names(tmp_path) == ["output"]

@@ -1,4 +1,4 @@
-"""Contours drawn on a slice: voxels counted by hand on a plane of 20 x 24."""
+"""Contours are drawn on a slice: voxels counted by hand on a plane of 20 x 24."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from convert.dicom.contours import Contour, draw_contours
 SHAPE = (8, 20, 24)
 
 
-def square(x: tuple[float, float], y: tuple[float, float], index: int = 3, *, is_parity: bool = False) -> Contour:
-    """Corners in voxels."""
+def make_square(x: tuple[float, float], y: tuple[float, float], index: int = 3, *, is_parity: bool = False) -> Contour:
+    """Return a contour with these corners in voxels."""
     corners = [(x[0], y[0]), (x[1], y[0]), (x[1], y[1]), (x[0], y[1])]
     return Contour(index, np.array(corners, dtype=np.float64), is_parity)
 
 
-def voxels(*contours: Contour) -> int:
+def count_voxels(*contours: Contour) -> int:
     return int(draw_contours(contours, SHAPE)[0].sum())
 
 
-BOX = square((4, 10), (5, 12))  # 7 x 8 voxels with those on the contour
+BOX = make_square((4, 10), (5, 12))  # 7 x 8 voxels with those on the contour
 
 
 def test_voxels_on_the_contour_count():
-    """Three slices of 56 voxels: all 168."""
-    contours = [square((4, 10), (5, 12), index) for index in (2, 3, 4)]
+    """Three slices of 56 voxels are drawn."""
+    contours = [make_square((4, 10), (5, 12), index) for index in (2, 3, 4)]
     mask, holes = draw_contours(contours, SHAPE)
     assert mask[2:5, 5:13, 4:11].all()
     assert (int(mask.sum()), holes) == (168, 0)
@@ -34,7 +34,7 @@ def test_voxels_on_the_contour_count():
 @pytest.mark.parametrize(("by", "expected"), [(0.009, 56), (-0.009, 56), (0.011, 48), (-0.011, 48)])
 def test_a_hundredth_of_a_voxel_is_on_the_contour(by, expected):
     """Shifted by more along x, one side of eight voxels lies outside: 6 x 8."""
-    assert voxels(Contour(3, BOX.points + np.array([by, 0.0]))) == expected
+    assert count_voxels(Contour(3, BOX.points + np.array([by, 0.0]))) == expected
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -42,67 +42,70 @@ def test_rounded_points_through_voxel_centres(seed):
     """Points of 0.9766 mm voxels with two digits, at origins of 17 bits."""
     origin, spacing = -249.5117 + seed, 0.9766
     points = np.round(BOX.points * spacing + origin, 2)
-    assert voxels(Contour(3, (points - origin) / spacing)) == 56
+    assert count_voxels(Contour(3, (points - origin) / spacing)) == 56
 
 
 def test_voxels_on_slanted_edges():
     """The triangle (2, 2), (12, 2), (2, 12) holds 11 + 10 + ... + 1 voxels, 11 of them on the slanted edge."""
-    assert voxels(Contour(3, np.array([(2.0, 2.0), (12.0, 2.0), (2.0, 12.0)]))) == 66
+    assert count_voxels(Contour(3, np.array([(2.0, 2.0), (12.0, 2.0), (2.0, 12.0)]))) == 66
 
 
 @pytest.mark.parametrize("turn", range(4))
 def test_any_first_point_and_direction_give_the_same(turn):
     points = np.roll(BOX.points, turn, axis=0)
-    assert voxels(Contour(3, points)) == voxels(Contour(3, points[::-1])) == 56
+    assert count_voxels(Contour(3, points)) == count_voxels(Contour(3, points[::-1])) == 56
 
 
 def test_contours_are_joined():
     """Overlapping squares 7 x 8 and 7 x 7 with 3 x 5 in common; touching ones; the same one twice."""
-    assert voxels(BOX, square((8, 14), (8, 14))) == 56 + 49 - 15
-    assert voxels(square((1, 6), (1, 11)), square((6, 11), (1, 11))) == 11 * 11
-    assert voxels(BOX, BOX) == 56
+    assert count_voxels(BOX, make_square((8, 14), (8, 14))) == 56 + 49 - 15
+    assert count_voxels(make_square((1, 6), (1, 11)), make_square((6, 11), (1, 11))) == 11 * 11
+    assert count_voxels(BOX, BOX) == 56
 
 
 def test_a_contour_within_another_is_a_hole():
     """The hole's own contour belongs to the structure: 15 x 15 without 5 x 5; an island of 3 x 3 in it."""
-    outer, inner = square((2, 16), (2, 16)), square((6, 12), (6, 12))
+    outer, inner = make_square((2, 16), (2, 16)), make_square((6, 12), (6, 12))
     mask, holes = draw_contours([inner, outer], SHAPE)
     assert (int(mask.sum()), holes) == (225 - 25, 1)
-    mask, holes = draw_contours([square((8, 10), (8, 10)), inner, outer], SHAPE)
+    mask, holes = draw_contours([make_square((8, 10), (8, 10)), inner, outer], SHAPE)
     assert (int(mask.sum()), holes) == (225 - 25 + 9, 1)
 
 
 def test_a_hole_of_two_overlapping_contours():
-    """Both reach around it, which makes it no island."""
-    one, two, hole = square((1, 12), (1, 12)), square((2, 13), (1, 12)), square((5, 8), (5, 8))
-    mask, holes = draw_contours([one, two, hole], SHAPE)
+    """Both contours reach around the hole, which makes it no island."""
+    left, right, hole = make_square((1, 12), (1, 12)), make_square((2, 13), (1, 12)), make_square((5, 8), (5, 8))
+    mask, holes = draw_contours([left, right, hole], SHAPE)
     assert (int(mask.sum()), holes) == (13 * 12 - 4, 1)
 
 
 def test_a_contour_that_touches_another_from_inside_is_no_hole():
-    assert voxels(BOX, square((4, 8), (5, 8))) == 56
+    assert count_voxels(BOX, make_square((4, 8), (5, 8))) == 56
 
 
 def test_parity():
-    """What an odd number of contours holds: a hole, and the common part of two squares; no notice of holes."""
-    outer, inner = square((2, 16), (2, 16), is_parity=True), square((6, 12), (6, 12), is_parity=True)
+    """Voxels inside an odd number of contours count: a hole, and the common part of two squares; holes give no notice."""
+    outer, inner = make_square((2, 16), (2, 16), is_parity=True), make_square((6, 12), (6, 12), is_parity=True)
     mask, holes = draw_contours([outer, inner], SHAPE)
     assert (int(mask.sum()), holes) == (225 - 25, 0)
-    one, two = square((3.5, 10.5), (4.5, 12.5), is_parity=True), square((7.5, 14.5), (7.5, 14.5), is_parity=True)
-    assert voxels(one, two) == 56 + 49 - 2 * 15
-    assert voxels(one, one) == 0
+    left, right = (
+        make_square((3.5, 10.5), (4.5, 12.5), is_parity=True),
+        make_square((7.5, 14.5), (7.5, 14.5), is_parity=True),
+    )
+    assert count_voxels(left, right) == 56 + 49 - 2 * 15
+    assert count_voxels(left, left) == 0
 
 
 def test_a_keyhole_is_a_hole():
-    """One contour that runs to its hole and back: the voxels on it count."""
+    """One contour runs to its hole and back; the voxels on it count."""
     points = [(2, 2), (16, 2), (16, 16), (2, 16), (2, 2), (6, 6), (6, 12), (12, 12), (12, 6), (6, 6)]
-    assert voxels(Contour(3, np.array(points, dtype=np.float64))) == 225 - 25
+    assert count_voxels(Contour(3, np.array(points, dtype=np.float64))) == 225 - 25
 
 
 def test_what_leaves_the_grid_is_cut_off():
-    assert voxels(square((-5, 2), (-5, 3))) == 3 * 4
-    assert voxels(square((20, 40), (17, 40))) == 4 * 3
+    assert count_voxels(make_square((-5, 2), (-5, 3))) == 3 * 4
+    assert count_voxels(make_square((20, 40), (17, 40))) == 4 * 3
 
 
 def test_a_contour_of_one_point_repeated():
-    assert voxels(Contour(3, np.array([(5.0, 5.0)] * 3))) == 1
+    assert count_voxels(Contour(3, np.array([(5.0, 5.0)] * 3))) == 1

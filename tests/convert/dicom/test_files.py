@@ -1,4 +1,4 @@
-"""Which files of a folder are DICOM files."""
+"""DICOM files are recognised in a folder."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from pydicom import Dataset, dcmread, dcmwrite
 
 from tests.convert.conftest import Convert, refuse
-from tests.convert.studies import StudyFolder, ct_volume, pet_volume
+from tests.convert.studies import StudyFolder, make_ct_volume, make_pet_volume
 
 
 def remove_preamble(path: Path, *, implicit: bool = True, little: bool = True) -> None:
-    """Write the data set alone, without preamble and file header."""
+    """Write only the data set, without preamble and file header."""
     dataset, content = Dataset(), io.BytesIO()
     dataset.update(dcmread(path))
     dcmwrite(content, dataset, implicit_vr=implicit, little_endian=little)
@@ -23,23 +23,23 @@ def remove_preamble(path: Path, *, implicit: bool = True, little: bool = True) -
 
 @pytest.mark.parametrize("implicit", [True, False])
 def test_files_without_a_preamble_are_read(study: StudyFolder, convert: Convert, implicit: bool) -> None:
-    for path in (*study.ct(), *study.pet()):
+    for path in (*study.add_ct(), *study.add_pet()):
         remove_preamble(path, implicit=implicit)
     converted = convert()
-    np.testing.assert_array_equal(converted.image("ct").array, ct_volume().array)
-    np.testing.assert_allclose(converted.image("pet").array, pet_volume().array, atol=3e-4)
+    np.testing.assert_array_equal(converted.read_image("ct").array, make_ct_volume().array)
+    np.testing.assert_allclose(converted.read_image("pet").array, make_pet_volume().array, atol=3e-4)
     assert converted.case.ignored == ()
 
 
 def test_one_slice_without_a_preamble_is_read(study: StudyFolder, convert: Convert) -> None:
-    study.ct()
-    remove_preamble(study.pet()[-1])
-    assert convert().image("pet").geometry == pet_volume().geometry
+    study.add_ct()
+    remove_preamble(study.add_pet()[-1])
+    assert convert().read_image("pet").geometry == make_pet_volume().geometry
 
 
 def test_other_files_are_named(study: StudyFolder, convert: Convert) -> None:
-    """A file called .dcm without DICOM data is a warning, others a line; what systems add is passed over."""
-    paths = study.ct_and_pet()
+    """Files called .dcm without DICOM data are a warning, others a line; files of operating systems are ignored."""
+    paths = study.add_ct_and_pet()
     folder = paths[0].parent
     (folder / "notes.txt").write_text("8")
     (folder / "damaged.dcm").write_bytes(b"\x08\x00" + bytes(200))
@@ -53,6 +53,7 @@ def test_other_files_are_named(study: StudyFolder, convert: Convert) -> None:
 
 
 def test_a_folder_without_dicom_files_names_them(study: StudyFolder, convert: Convert) -> None:
+    refuse(convert, "no such folder")
     study.root.mkdir()
     for number in range(7):
         (study.root / f"{number}.nii.gz").write_bytes(b"x")

@@ -1,4 +1,4 @@
-"""`hecktor convert seg`: a mask as a DICOM segmentation that a validator accepts."""
+"""`hecktor convert seg` writes a mask as a DICOM segmentation that a validator accepts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask
 from convert.dicom import segmentation as module
 from hecktor import cli
-from tests.convert.studies import CT_GRID, StudyFolder, ct_volume
+from tests.convert.studies import CT_GRID, StudyFolder, make_ct_volume
 
 REQUIRED = "HECKTOR_REQUIRE_DICOM_VALIDATOR" in os.environ
 needs_highdicom = pytest.mark.skipif(
@@ -32,7 +32,7 @@ TILTED = (1.0, 0.0, 0.0, 0.0, 0.8, -0.6, 0.0, 0.6, 0.8)
 
 
 def draw_mask(*values: int) -> np.ndarray:
-    """One box for each label, on different slices."""
+    """Draw one box for each label, on different slices."""
     mask = np.zeros(CT_GRID.array_shape, np.uint8)
     for place, value in enumerate(values):
         mask[2 * place : 2 * place + 2, 2:5, 3 + place : 7] = value
@@ -47,7 +47,7 @@ def convert(study: StudyFolder, mask: np.ndarray, grid: Geometry = CT_GRID, *opt
 
 
 def read_mask(path: Path, grid: Geometry) -> np.ndarray:
-    """The labels by the position of each frame in the file, whatever its order."""
+    """Read the labels by the position of each frame, in any order of frames."""
     dataset = dcmread(path)
     names = {"GTVp": 1, "GTVn": 2}
     label_of = {item.SegmentNumber: names[item.SegmentLabel] for item in dataset.SegmentSequence}
@@ -64,14 +64,14 @@ def read_mask(path: Path, grid: Geometry) -> np.ndarray:
 
 @needs_highdicom
 @pytest.mark.parametrize("direction", [CT_GRID.direction, TILTED], ids=["upright", "tilted"])
-def test_each_voxel_keeps_its_place(
+def test_voxels_keep_their_places(
     study: StudyFolder, capsys: pytest.CaptureFixture[str], direction: tuple[float, ...]
 ) -> None:
     """The study has another CT, on another grid; the segmentation belongs to the patient and the study."""
     grid = Geometry(CT_GRID.size, CT_GRID.spacing_mm, CT_GRID.origin_mm, direction)
-    study.ct(ct_volume(Geometry((8, 8, 6), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))), description="other")
-    paths = study.ct(Volume(ct_volume().array, grid))
-    study.pet()
+    study.add_ct(make_ct_volume(Geometry((8, 8, 6), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))), description="other")
+    paths = study.add_ct(Volume(make_ct_volume().array, grid))
+    study.add_pet()
     mask = draw_mask(2, 1)
     status, output = convert(study, mask, grid)
     assert status == 0
@@ -87,8 +87,8 @@ def test_each_voxel_keeps_its_place(
 
 @needs_highdicom
 def test_the_segments_are_coded(study: StudyFolder) -> None:
-    """A label that the mask lacks has no segment; the numbers of segments are consecutive."""
-    study.ct_and_pet()
+    """Labels that the mask lacks have no segment; the numbers of segments are consecutive."""
+    study.add_ct_and_pet()
     _, output = convert(study, draw_mask(2), CT_GRID, "--algorithm", "my package")
     (segment,) = dcmread(output).SegmentSequence
     assert (segment.SegmentNumber, segment.SegmentLabel) == (1, "GTVn")
@@ -104,7 +104,7 @@ def test_the_segments_are_coded(study: StudyFolder) -> None:
 @needs_validator
 @pytest.mark.parametrize("options", [(), ("--manual",)])
 def test_a_validator_accepts_it(study: StudyFolder, options: tuple[str, ...]) -> None:
-    study.ct_and_pet()
+    study.add_ct_and_pet()
     _, output = convert(study, draw_mask(1, 2), CT_GRID, *options)
     done = subprocess.run(["dciodvfy", str(output)], capture_output=True, text=True, check=False)
     assert [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("Error")] == []
@@ -121,8 +121,8 @@ def refuse(study: StudyFolder, mask: np.ndarray, grid: Geometry = CT_GRID) -> st
 
 
 @needs_highdicom
-def test_what_cannot_be_written_is_named(study: StudyFolder) -> None:
-    study.ct()
+def test_masks_that_cannot_be_written(study: StudyFolder) -> None:
+    study.add_ct()
     assert refuse(study, draw_mask()).startswith("mask.nii.gz: an empty mask, expected a lesion: ")
     moved = Geometry(CT_GRID.size, CT_GRID.spacing_mm, (1.0, 2.0, 3.0))
     message = refuse(study, draw_mask(1), moved)
@@ -132,7 +132,7 @@ def test_what_cannot_be_written_is_named(study: StudyFolder) -> None:
 
 
 def test_without_highdicom(study: StudyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    study.ct()
+    study.add_ct()
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         module.importlib.util, "find_spec", lambda name: None if name == "highdicom" else find_spec(name)
@@ -145,7 +145,7 @@ def test_attributes_that_anonymised_files_lack(study: StudyFolder) -> None:
     """They are empty in the segmentation; a slice thickness is the distance of the slices."""
     from convert.dicom.files import DicomHeader
 
-    path = study.ct()[0]
+    path = study.add_ct()[0]
     dataset = module._read_source(DicomHeader(path.name, path, Dataset()), 4.0)
     assert (dataset.PatientName, dataset.AccessionNumber, dataset.SliceThickness) == ("", "", 4.0)
     assert dataset.PatientID == "P1"

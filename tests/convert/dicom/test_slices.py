@@ -1,4 +1,4 @@
-"""Grids from positions: orientations, and slices that form no grid."""
+"""Grids are built from positions: orientations, and slices that form no grid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydicom.dataset import Dataset
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from tests.convert.conftest import Convert, refuse
-from tests.convert.studies import CT_GRID, StudyFolder, ct_volume, numbers
+from tests.convert.studies import CT_GRID, StudyFolder, format_numbers, make_ct_volume
 
 # Axes of the array (x, y, z) as columns. Sagittal: x runs backwards in y (+P), y downwards (-S), slices to the right.
 SAGITTAL = (0.0, 0.0, -1.0, 1.0, 0.0, 0.0, 0.0, -1.0, 0.0)
@@ -23,34 +23,34 @@ OBLIQUE = (1.0, 0.0, 0.0, 0.0, 0.9396926207859084, -0.3420201433256687, 0.0, 0.3
 @pytest.mark.parametrize("direction", [SAGITTAL, CORONAL, OBLIQUE], ids=["sagittal", "coronal", "oblique"])
 def test_orientation_is_kept_in_lps(study: StudyFolder, convert: Convert, direction: tuple[float, ...]) -> None:
     grid = Geometry(CT_GRID.size, CT_GRID.spacing_mm, (5.0, -7.0, 110.0), direction)
-    study.ct(Volume(ct_volume().array, grid))
-    study.pet()
-    ct = convert().image("ct")
+    study.add_ct(Volume(make_ct_volume().array, grid))
+    study.add_pet()
+    ct = convert().read_image("ct")
     assert ct.geometry.find_differences(grid) == []
     np.testing.assert_allclose(ct.geometry.direction, direction, atol=1e-9)
-    np.testing.assert_array_equal(ct.array, ct_volume().array)
+    np.testing.assert_array_equal(ct.array, make_ct_volume().array)
 
 
 def test_slices_stored_from_head_to_feet(study: StudyFolder, convert: Convert) -> None:
-    """A grid whose slices run downwards: the same voxels, ascending."""
+    """The voxels of a grid whose slices run downwards are stored ascending."""
     downwards = Geometry(CT_GRID.size, CT_GRID.spacing_mm, CT_GRID.origin_mm, (1, 0, 0, 0, 1, 0, 0, 0, -1))
-    volume = ct_volume(downwards)
-    study.ct(volume)
-    study.pet()
-    ct = convert().image("ct")
+    volume = make_ct_volume(downwards)
+    study.add_ct(volume)
+    study.add_pet()
+    ct = convert().read_image("ct")
     assert ct.geometry.origin_mm == (-19.0, -22.5, 68.0)  # 100 - 8 * 4
     np.testing.assert_array_equal(ct.array, volume.array[::-1])
 
 
 def test_a_tilted_gantry_is_refused(study: StudyFolder, convert: Convert) -> None:
-    """Each of nine slices lies one pixel (3 mm) further along y than the one below, the last one 24 mm."""
+    """Nine slices lie one pixel (3 mm) further along y than the one below, the last one 24 mm."""
 
     def tilt(dataset: Dataset, number: int) -> None:
         x, y, z = (float(value) for value in dataset.ImagePositionPatient)
-        dataset.ImagePositionPatient = numbers([x, y + 3 * number, z])
+        dataset.ImagePositionPatient = format_numbers([x, y + 3 * number, z])
 
-    study.ct(edit=tilt)
-    study.pet()
+    study.add_ct(edit=tilt)
+    study.add_pet()
     refuse(convert, r"found a slice 24 mm off the line .*; resample a CT with a tilted gantry first")
 
 
@@ -58,15 +58,15 @@ def edit_position(index: int, offset_mm: tuple[float, float, float]) -> Any:
     def edit(dataset: Dataset, number: int) -> None:
         if number == index:
             position = np.array(dataset.ImagePositionPatient, dtype=float) + offset_mm
-            dataset.ImagePositionPatient = numbers(position)
+            dataset.ImagePositionPatient = format_numbers(position)
 
     return edit
 
 
 def test_rounded_positions_are_accepted(study: StudyFolder, convert: Convert) -> None:
-    study.ct(edit=edit_position(3, (0, 0, 0.01)))
-    study.pet()
-    assert convert().image("ct").geometry == CT_GRID
+    study.add_ct(edit=edit_position(3, (0, 0, 0.01)))
+    study.add_pet()
+    assert convert().read_image("ct").geometry == CT_GRID
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_rounded_positions_are_accepted(study: StudyFolder, convert: Convert) ->
 def test_slices_that_form_no_grid(
     study: StudyFolder, convert: Convert, offset_mm: tuple[float, float, float], message: str
 ) -> None:
-    study.ct(edit=edit_position(3, offset_mm))
-    study.pet()
+    study.add_ct(edit=edit_position(3, offset_mm))
+    study.add_pet()
     refuse(convert, message)
 
 
@@ -102,6 +102,6 @@ def test_slices_of_different_kinds(study: StudyFolder, convert: Convert, changes
             for keyword, value in changes.items():
                 setattr(dataset, keyword, value) if value is not None else delattr(dataset, keyword)
 
-    study.ct(edit=edit)
-    study.pet()
+    study.add_ct(edit=edit)
+    study.add_pet()
     refuse(convert, message)

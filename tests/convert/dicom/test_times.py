@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from pydicom.dataset import Dataset
 
-from tests.convert.dicom.test_suv import AN_HOUR, factor, philips, scale
+from tests.convert.dicom.test_suv import AN_HOUR, add_philips_factors, compute_factor, compute_scale
 from tests.convert.studies import StudyFolder
 
 # 100 min: 370 MBq * 2^(-6000 / 6586.2) = 370 * 0.531818 = 196.773 MBq; 75,000 / 196.773e6.
 HUNDRED_MINUTES = 3.81151e-4
 
 
-def beds(hour: int, minutes: tuple[int, int, int], reference_s: tuple[float, float, float]) -> Any:
-    """Three beds of four slices and 603 s: minutes of their acquisition, and seconds of their FrameReferenceTime.
+def set_bed_times(hour: int, minutes: tuple[int, int, int], reference_s: tuple[float, float, float]) -> Any:
+    """Set times of three beds of four slices and 603 s: minutes of acquisition, and seconds of FrameReferenceTime.
 
     With L = ln 2 / 6586.2 s and x = 603 L = 0.0634611, the average count is ln(x / (1 - e^-x)) / L = 299.9056 s after
     the start of the frame.
@@ -29,8 +29,8 @@ def beds(hour: int, minutes: tuple[int, int, int], reference_s: tuple[float, flo
     return edit
 
 
-def after(seconds: float) -> float:
-    """SUV of 1 Bq/ml `seconds` after the injection."""
+def compute_suv_after(seconds: float) -> float:
+    """Return the SUV of 1 Bq/ml `seconds` after the injection."""
     return 75_000 / (370e6 * 2 ** (-seconds / 6586.2))
 
 
@@ -43,37 +43,37 @@ def test_start_of_the_scan_by_the_beds(study: StudyFolder, series: str | None) -
 
     The first bed is not in the series; SeriesTime is later, earlier or absent.
     """
-    result = scale(study, SeriesTime=series, edit=beds(14, (5, 10, 15), (600, 900, 1200)))
-    assert result.factors == pytest.approx([after(3599.9056)] * 12, rel=1e-7)
+    result = compute_scale(study, SeriesTime=series, edit=set_bed_times(14, (5, 10, 15), (600, 900, 1200)))
+    assert result.factors == pytest.approx([compute_suv_after(3599.9056)] * 12, rel=1e-7)
     assert START_SOURCE in result.derivation
     assert len(result.findings) == (series is not None)
 
 
 @pytest.mark.parametrize(
-    ("series", "said"),
+    ("series", "problem"),
     [
         ("140730", "14:07:30 is 7.5 min after the start by AcquisitionTime and FrameReferenceTime"),
         ("135230", "13:52:30 is 7.5 min before the start by AcquisitionTime and FrameReferenceTime"),
         ("140030", None),
     ],
 )
-def test_a_series_time_that_is_overruled_is_said(study: StudyFolder, series: str, said: str | None) -> None:
+def test_an_overruled_series_time_is_a_finding(study: StudyFolder, series: str, problem: str | None) -> None:
     """7.5 min are 450.0944 s, 2^(-450.0944 / 6586.2) = 0.953737; before, 2^(449.9056 / 6586.2) = 1.048489."""
-    result = scale(study, SeriesTime=series, edit=beds(14, (5, 10, 15), (600, 900, 1200)))
-    if said is None:
+    result = compute_scale(study, SeriesTime=series, edit=set_bed_times(14, (5, 10, 15), (600, 900, 1200)))
+    if problem is None:
         assert result.findings == ()
         return
     (finding,) = result.findings
-    assert finding.found == f"SeriesTime (0008,0031) {said}"
-    change = "-4.6%" if "after" in said else "+4.8%"
+    assert finding.found == f"SeriesTime (0008,0031) {problem}"
+    change = "-4.6%" if "after" in problem else "+4.8%"
     assert finding.action == f"the latter is used, SUV {change} against SeriesTime"
 
 
 def test_ge_refers_to_the_start_of_the_bed(study: StudyFolder) -> None:
     """Beds from 14:05, 14:10 and 14:15 with 300, 600 and 900 s: the scan began at 14:00."""
-    edit = beds(14, (5, 10, 15), (300, 600, 900))
-    result = scale(study, SeriesTime="153000", Manufacturer="GE MEDICAL SYSTEMS", edit=edit)
-    assert result.factors == pytest.approx([after(3600)] * 12, rel=1e-9)
+    edit = set_bed_times(14, (5, 10, 15), (300, 600, 900))
+    result = compute_scale(study, SeriesTime="153000", Manufacturer="GE MEDICAL SYSTEMS", edit=edit)
+    assert result.factors == pytest.approx([compute_suv_after(3600)] * 12, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -90,32 +90,32 @@ def test_ge_refers_to_the_start_of_the_bed(study: StudyFolder) -> None:
 def test_impossible_reference_times_are_named(
     study: StudyFolder, reference_s: tuple[float, float, float], problem: str, series: str, source: str, seconds: float
 ) -> None:
-    result = scale(study, SeriesTime=series, edit=beds(14, (5, 10, 15), reference_s))
-    assert result.factors == pytest.approx([after(seconds)] * 12, rel=1e-9)
+    result = compute_scale(study, SeriesTime=series, edit=set_bed_times(14, (5, 10, 15), reference_s))
+    assert result.factors == pytest.approx([compute_suv_after(seconds)] * 12, rel=1e-9)
     (finding,) = result.findings
     assert problem in finding.found
     assert finding.action == f"{source} is taken as the start"
 
 
-def test_without_decay_correction_each_slice_has_its_time(study: StudyFolder) -> None:
+def test_without_decay_correction_slices_have_their_times(study: StudyFolder) -> None:
     """Beds from 14:00, 14:10 and 14:20: 3899.9056, 4499.9056 and 5099.9056 s after the injection."""
-    edit = beds(14, (0, 10, 20), (0, 0, 0))
-    result = scale(study, DecayCorrection="NONE", CorrectedImage=["ATTN", "SCAT"], edit=edit)
-    expected = [after(seconds) for seconds in (3899.9056, 4499.9056, 5099.9056) for _ in range(4)]
+    edit = set_bed_times(14, (0, 10, 20), (0, 0, 0))
+    result = compute_scale(study, DecayCorrection="NONE", CorrectedImage=["ATTN", "SCAT"], edit=edit)
+    expected = [compute_suv_after(seconds) for seconds in (3899.9056, 4499.9056, 5099.9056) for _ in range(4)]
     assert result.factors == pytest.approx(expected, rel=1e-7)
     assert "65.0 to 85.0 min from injection to the average count of each slice (NONE)" in result.derivation
 
 
 def test_counts_without_decay_correction(study: StudyFolder) -> None:
-    """1.5 Bq/ml a count."""
-    vendor, times = philips(suv_factor=None, activity_factor=1.5), beds(14, (0, 10, 20), (0, 0, 0))
+    """Counts are 1.5 Bq/ml."""
+    vendor, times = add_philips_factors(suv_factor=None, activity_factor=1.5), set_bed_times(14, (0, 10, 20), (0, 0, 0))
 
     def edit(dataset: Dataset, index: int) -> None:
         vendor(dataset, index)
         times(dataset, index)
 
-    result = scale(study, Units="CNTS", DecayCorrection="NONE", CorrectedImage=["ATTN"], edit=edit)
-    expected = [1.5 * after(seconds) for seconds in (3899.9056, 4499.9056, 5099.9056) for _ in range(4)]
+    result = compute_scale(study, Units="CNTS", DecayCorrection="NONE", CorrectedImage=["ATTN"], edit=edit)
+    expected = [1.5 * compute_suv_after(seconds) for seconds in (3899.9056, 4499.9056, 5099.9056) for _ in range(4)]
     assert result.factors == pytest.approx(expected, rel=1e-7)
 
 
@@ -125,16 +125,16 @@ def test_series_time_counts_before_later_beds(study: StudyFolder) -> None:
     def later_beds(dataset: Dataset, index: int) -> None:
         dataset.AcquisitionTime = f"14{3 * (index // 4):02d}00.00"
 
-    assert factor(study, edit=later_beds) == pytest.approx(AN_HOUR, rel=2e-6)
+    assert compute_factor(study, edit=later_beds) == pytest.approx(AN_HOUR, rel=2e-6)
 
 
 def test_series_processed_later_counts_from_its_first_acquisition(study: StudyFolder) -> None:
-    """Series at 15:30, the first bed at 14:40: 100 min, for want of FrameReferenceTime."""
+    """Without FrameReferenceTime the series of 15:30, whose first bed is at 14:40, counts from 100 min."""
 
     def late_beds(dataset: Dataset, index: int) -> None:
         dataset.AcquisitionTime = f"14{40 + 3 * (2 - index // 4):02d}00"
 
-    result = scale(study, SeriesTime="153000", edit=late_beds)
+    result = compute_scale(study, SeriesTime="153000", edit=late_beds)
     assert result.factors[0] == pytest.approx(HUNDRED_MINUTES, rel=2e-6)
     (finding,) = result.findings
     assert str(finding) == (
@@ -150,8 +150,8 @@ VENDORS = {
 }
 
 
-def recorded(vendor: str, *, creator: bool = True) -> Any:
-    """A vendor's private start of the scan, 14:00."""
+def record_start(vendor: str, *, creator: bool = True) -> Any:
+    """Return an edit that writes a vendor's private start of the scan, 14:00."""
 
     def edit(dataset: Dataset, index: int) -> None:
         group, name, element, _ = VENDORS[vendor]
@@ -165,18 +165,18 @@ def recorded(vendor: str, *, creator: bool = True) -> Any:
 @pytest.mark.parametrize("creator", [True, False])
 @pytest.mark.parametrize("series", ["153000", "135500"])
 @pytest.mark.parametrize("vendor", VENDORS)
-def test_the_start_that_a_vendor_recorded(study: StudyFolder, vendor: str, series: str, creator: bool) -> None:
-    """14:00; SeriesTime is later or earlier, and AcquisitionTime, 14:30, stays unused."""
-    edit = recorded(vendor, creator=creator)
-    result = scale(study, SeriesTime=series, AcquisitionTime="143000", edit=edit)
+def test_the_start_of_a_vendor_is_used(study: StudyFolder, vendor: str, series: str, creator: bool) -> None:
+    """SeriesTime is later or earlier than 14:00, and AcquisitionTime, 14:30, is not used."""
+    edit = record_start(vendor, creator=creator)
+    result = compute_scale(study, SeriesTime=series, AcquisitionTime="143000", edit=edit)
     assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
     assert VENDORS[vendor][3] in result.derivation
 
 
 def test_a_private_attribute_of_another_vendor_is_not_read(study: StudyFolder) -> None:
-    edit = recorded("SIEMENS", creator=False)
-    result = scale(study, SeriesTime="133000", AcquisitionTime="133000", Manufacturer="AGFA", edit=edit)
-    assert result.factors[0] == pytest.approx(after(1800), rel=1e-9)
+    edit = record_start("SIEMENS", creator=False)
+    result = compute_scale(study, SeriesTime="133000", AcquisitionTime="133000", Manufacturer="AGFA", edit=edit)
+    assert result.factors[0] == pytest.approx(compute_suv_after(1800), rel=1e-9)
 
 
 def test_acquisition_after_midnight_without_its_date(study: StudyFolder) -> None:
@@ -187,7 +187,7 @@ def test_acquisition_after_midnight_without_its_date(study: StudyFolder) -> None
 
     late = {"RadiopharmaceuticalStartTime": "225000"}
     options = {"SeriesTime": "235000", "AcquisitionDate": None, "edit": two_beds, "tracer": late}
-    assert factor(study, **options) == pytest.approx(AN_HOUR, rel=2e-6)
+    assert compute_factor(study, **options) == pytest.approx(AN_HOUR, rel=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -201,11 +201,11 @@ def test_acquisition_after_midnight_without_its_date(study: StudyFolder) -> None
 )
 def test_injection_with_date_and_time_zone(study: StudyFolder, start: str, zone: str | None) -> None:
     tracer = {"RadiopharmaceuticalStartDateTime": start, "RadiopharmaceuticalStartTime": None}
-    assert factor(study, tracer=tracer, TimezoneOffsetFromUTC=zone) == pytest.approx(AN_HOUR, rel=2e-6)
+    assert compute_factor(study, tracer=tracer, TimezoneOffsetFromUTC=zone) == pytest.approx(AN_HOUR, rel=2e-6)
 
 
 def test_injection_on_a_date_that_anonymisation_moved(study: StudyFolder) -> None:
-    result = scale(study, tracer={"RadiopharmaceuticalStartDateTime": "20190101130000"})
+    result = compute_scale(study, tracer={"RadiopharmaceuticalStartDateTime": "20190101130000"})
     assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
     assert [(finding.found, finding.action) for finding in result.findings] == [
         (
@@ -217,9 +217,9 @@ def test_injection_on_a_date_that_anonymisation_moved(study: StudyFolder) -> Non
 
 @pytest.mark.parametrize("date", [None, "20250301"])
 def test_acquisition_by_its_date_and_time_in_one(study: StudyFolder, date: str | None) -> None:
-    """Acquired at 14:00 by AcquisitionDateTime, an hour after the injection; SeriesTime is that of a reconstruction."""
+    """Acquired at 14:00 by AcquisitionDateTime, an hour after the injection; SeriesTime belongs to a reconstruction."""
     times = {"AcquisitionTime": None, "AcquisitionDate": date, "AcquisitionDateTime": "20250301140000"}
-    result = scale(study, SeriesTime="143000", **times)
+    result = compute_scale(study, SeriesTime="143000", **times)
     assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
     (finding,) = result.findings
     assert finding.action == "first AcquisitionTime is taken as the start"
@@ -227,7 +227,7 @@ def test_acquisition_by_its_date_and_time_in_one(study: StudyFolder, date: str |
 
 def test_acquisition_in_another_time_zone(study: StudyFolder) -> None:
     """13:00 in UTC is 14:00 in the file's zone, an hour before."""
-    result = scale(
+    result = compute_scale(
         study,
         SeriesTime="143000",
         AcquisitionTime=None,

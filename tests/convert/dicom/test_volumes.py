@@ -1,4 +1,4 @@
-"""From stored values to HU and SUV."""
+"""Stored values become HU and SUV."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pydicom.dataset import Dataset
 
 from contract.images.volumes import Volume
 from tests.convert.conftest import Convert, refuse
-from tests.convert.studies import CT_GRID, PET_GRID, StudyFolder, ct_volume
+from tests.convert.studies import CT_GRID, PET_GRID, StudyFolder, make_ct_volume
 
 
 @pytest.mark.parametrize("signed", [False, True])
 def test_negative_values(study: StudyFolder, convert: Convert, signed: bool) -> None:
     """uint16 with intercept -1024, and int16 with negative stored values."""
-    study.ct(signed=signed)
-    study.pet()
-    ct = convert().image("ct").array
+    study.add_ct(signed=signed)
+    study.add_pet()
+    ct = convert().read_image("ct").array
     assert ct.min() < -1000
-    np.testing.assert_array_equal(ct, ct_volume().array)
+    np.testing.assert_array_equal(ct, make_ct_volume().array)
 
 
 def test_rescale_of_each_slice(study: StudyFolder, convert: Convert) -> None:
@@ -30,15 +30,15 @@ def test_rescale_of_each_slice(study: StudyFolder, convert: Convert) -> None:
         if index == 4:
             dataset.RescaleSlope, dataset.RescaleIntercept = "2", "-500"
 
-    study.ct(edit=edit)
-    study.pet()
-    expected = ct_volume().array.copy()
+    study.add_ct(edit=edit)
+    study.add_pet()
+    expected = make_ct_volume().array.copy()
     expected[4] = 2 * (expected[4] + 1024) - 500
-    np.testing.assert_array_equal(convert().image("ct").array, expected)
+    np.testing.assert_array_equal(convert().read_image("ct").array, expected)
 
 
-def padded_ct(padding_hu: int) -> Volume:
-    array = np.clip(ct_volume().array, -1000, 2000)
+def pad_ct(padding_hu: int) -> Volume:
+    array = np.clip(make_ct_volume().array, -1000, 2000)
     array[:, :, :3] = padding_hu
     return Volume(array, CT_GRID)
 
@@ -60,17 +60,17 @@ def test_padding_becomes_air(study: StudyFolder, convert: Convert, changes: dict
                 {"PixelPaddingValue": 0x00280120}.get(keyword, 0x00280121), "US" if unsigned else "SS", value
             )
 
-    study.ct(padded_ct(-2000), signed=True, edit=edit)
-    study.pet()
-    np.testing.assert_array_equal(convert().image("ct").array, padded_ct(-1024).array)
+    study.add_ct(pad_ct(-2000), signed=True, edit=edit)
+    study.add_pet()
+    np.testing.assert_array_equal(convert().read_image("ct").array, pad_ct(-1024).array)
 
 
 def test_padding_of_soft_tissue_is_not_believed(study: StudyFolder, convert: Convert) -> None:
-    """A padding value of 1064 - 1024 = 40 HU."""
-    study.ct(PixelPaddingValue=1064)
-    study.pet()
+    """Here the padding value is 1064 - 1024 = 40 HU."""
+    study.add_ct(PixelPaddingValue=1064)
+    study.add_pet()
     converted = convert()
-    np.testing.assert_array_equal(converted.image("ct").array, ct_volume().array)
+    np.testing.assert_array_equal(converted.read_image("ct").array, make_ct_volume().array)
     assert [str(finding) for finding in converted.case.findings] == [
         "CT/IM0001.dcm: PixelPaddingValue (0028,0120) 1064 is 40 HU, expected air; not taken as padding"
     ]
@@ -79,24 +79,24 @@ def test_padding_of_soft_tissue_is_not_believed(study: StudyFolder, convert: Con
 @pytest.mark.parametrize("keyword", ["RescaleSlope", "RescaleIntercept"])
 @pytest.mark.parametrize("modality", ["ct", "pet"])
 def test_missing_rescale(study: StudyFolder, convert: Convert, modality: str, keyword: str) -> None:
-    study.ct(**({keyword: None} if modality == "ct" else {}))
-    study.pet(**({keyword: None} if modality == "pet" else {}))
+    study.add_ct(**({keyword: None} if modality == "ct" else {}))
+    study.add_pet(**({keyword: None} if modality == "pet" else {}))
     refuse(convert, rf"IM00..\.dcm: found no {keyword} \(0028,105[23]\)")
 
 
 @pytest.mark.parametrize("slope", ["0", "-1"])
 def test_impossible_slope(study: StudyFolder, convert: Convert, slope: str) -> None:
-    study.ct(RescaleSlope=slope)
-    study.pet()
+    study.add_ct(RescaleSlope=slope)
+    study.add_pet()
     refuse(convert, rf"found RescaleSlope \(0028,1053\) {slope}")
 
 
 def test_slope_of_each_pet_slice(study: StudyFolder, convert: Convert) -> None:
-    """SUV 1, 2, 3 ... by slice: each slice has the stored value 32767 and a slope of its own."""
+    """Slices have SUV 1, 2, 3 and so on: the stored value is always 32767 and the slope differs."""
     suv = np.repeat(np.arange(1.0, 13.0), 120).reshape(PET_GRID.array_shape).astype(np.float32)
-    study.ct()
-    study.pet(Volume(suv, PET_GRID))
-    np.testing.assert_allclose(convert().image("pet").array, suv, rtol=1e-6)
+    study.add_ct()
+    study.add_pet(Volume(suv, PET_GRID))
+    np.testing.assert_allclose(convert().read_image("pet").array, suv, rtol=1e-6)
 
 
 def test_pixels_of_another_shape(study: StudyFolder, convert: Convert) -> None:
@@ -105,14 +105,14 @@ def test_pixels_of_another_shape(study: StudyFolder, convert: Convert) -> None:
             dataset.NumberOfFrames = 2
             dataset.PixelData = dataset.PixelData * 2
 
-    study.ct(edit=edit)
-    study.pet()
+    study.add_ct(edit=edit)
+    study.add_pet()
     refuse(convert, r"CT/IM0003\.dcm: found pixels of shape 2 x 16 x 20")
 
 
 @pytest.mark.parametrize("value", ["soft", "inf"])
 def test_value_that_is_no_number(study: StudyFolder, convert: Convert, value: Any) -> None:
-    paths = study.ct_and_pet()
+    paths = study.add_ct_and_pet()
     content = paths[0].read_bytes()
     at = content.index(b"-1024")
     paths[0].write_bytes(content[:at] + value.ljust(5).encode() + content[at + 5 :])

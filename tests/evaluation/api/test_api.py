@@ -46,12 +46,6 @@ def test_masks_by_hand(blank):
     assert empty.gtvp.hd95_mm is None
 
 
-@pytest.mark.parametrize(("edition", "expected"), [("hecktor2025", None), ("hecktor2026", 1.0)])
-def test_two_empty_masks_score_by_the_rule_of_the_edition(blank, edition, expected):
-    scores = score_masks(blank(), blank(), spacing_mm=(1.0, 1.0, 1.0), edition=edition)
-    assert (scores.gtvp.dsc, scores.gtvn.dsc) == (expected, expected)
-
-
 def test_paths_give_the_scores_of_their_arrays(tmp_path, blank, grid):
     reference, prediction = blank(), blank()
     reference[2:4, 2:4, 2:4] = 1

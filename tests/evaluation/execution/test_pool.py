@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -101,17 +100,6 @@ def test_processes_that_cannot_begin_are_an_error(monkeypatch):
 def test_processes_work_in_the_present_folder(double, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert map_cases(double, ["folder"], 0, on_death=lambda _: None) == [str(tmp_path)]
-
-
-def test_a_script_needs_no_guard(tmp_path):
-    """Worker processes do not run the script again, which would never end."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from evaluation.execution import map_cases\n"
-        "print(map_cases(abs, [-1, 2], 0, on_death=abs), map_cases(abs, [-3, 4], 2, on_death=abs))\n"
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, env=PATHS)
-    assert done.stdout == "[1, 2] [3, 4]\n", done.stderr
 
 
 def test_workers_print_nothing(tmp_path, monkeypatch, capfd):

@@ -37,16 +37,6 @@ def test_a_reference_in_another_format_is_named(masks, name):
         masks.run(predictions=masks.folder)
 
 
-def test_notes_tables_and_hidden_files_beside_references_are_no_masks(masks, grid):
-    for name in ("README.md", "notes.txt", "list.json", ".DS_Store"):
-        (masks.truth_dir / name).write_text("")
-    for case in ("A", "B"):
-        write_mask(masks.folder / f"{case}.nii", make_tumour(), grid)
-    report = masks.run(predictions=masks.folder)
-    assert (report["cases"]["in_ground_truth"], report["cases"]["used"]) == (2, 2)
-    assert report["aggregates"]["gtvp_dsc_mean"]["value"] == 1.0
-
-
 def test_a_prediction_in_another_format_fails_only_its_case(masks, grid):
     write_mask(masks.folder / "A.mha", make_tumour(), grid)
     (masks.folder / "B.nrrd").write_bytes(b"NRRD0004")

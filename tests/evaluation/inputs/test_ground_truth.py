@@ -15,8 +15,8 @@ from tests.evaluation.tasks import RISK, STATUS
 def test_masks_by_case(tmp_path, blank, grid):
     for name in ("B.mha", "A.nii.gz"):
         write_mask(tmp_path / name, blank(), grid)
-    (tmp_path / "targets.csv").write_text("PatientID\n")
-    (tmp_path / ".hidden.mha").write_text("")
+    for name in ("targets.csv", "README.md", "notes.txt", "list.json", ".hidden.mha", ".DS_Store"):
+        (tmp_path / name).write_text("")
     assert {case: path.name for case, path in read_mask_folder(tmp_path).targets.items()} == {
         "A": "A.nii.gz",
         "B": "B.mha",

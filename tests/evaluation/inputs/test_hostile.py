@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from contract.errors import OutputError, PredictionError
+from contract.errors import PredictionError
 from contract.images.volumes import Volume, write_mask, write_volume
 from evaluation.inputs.submission import catch_file_errors
 from tests.evaluation.tasks import SEGMENTATION
@@ -90,13 +90,13 @@ def test_a_file_that_breaks_a_reader_fails_only_its_case(phase, blank, grid, mak
 def test_a_bug_of_ours_ends_the_run(phase, blank, grid, monkeypatch, place, bug):
     """It must not be scored as a case without a prediction."""
 
-    def broken(*_):
+    def fail(*_):
         raise bug("a bug")
 
     finer = replace(grid, spacing_mm=(1.0, 2.0, 2.0))
     phase.add_mask("A", make_tumour(blank()), finer)
     assert phase.run(options={"geometry": "resample_nearest"})["cases"]["failed"] == []
-    monkeypatch.setattr(f"evaluation.{place}", broken)
+    monkeypatch.setattr(f"evaluation.{place}", fail)
     with pytest.raises(bug, match="a bug"):
         phase.run(options={"geometry": "resample_nearest"})
 
@@ -143,12 +143,6 @@ def test_the_last_line_of_an_unexpected_error_names_no_path(tmp_path):
     last = done.stderr.strip().splitlines()[-1]
     assert last == "error: the evaluation ended unexpectedly (FileNotFoundError); see its log"
     assert "Traceback" in done.stderr
-
-
-def test_a_metrics_json_that_cannot_be_replaced(phase):
-    (phase.output_dir / "metrics.json").mkdir(parents=True)
-    with pytest.raises(OutputError, match=r"metrics\.json: cannot be replaced \(Is a directory\)"):
-        phase.run()
 
 
 def test_names_that_match_no_case_are_printable(phase, blank, grid, tmp_path):

@@ -58,11 +58,6 @@ def test_a_link_among_masks_is_no_mask(masks):
     assert "link" in masks.run(predictions=masks.folder)["cases"]["failed"][0]["why"]
 
 
-def test_no_folder_of_predictions(masks):
-    with pytest.raises(PredictionError, match="no such folder"):
-        masks.run(predictions=masks.root / "nowhere")
-
-
 def test_median_hd95_of_a_cohort_that_misses_half_is_infinite_and_null(masks, grid):
     """With A perfect (0 mm) and B missing (infinite) the median is infinite, which is null in JSON."""
     write_mask(masks.folder / "A.mha", make_tumour(), grid)
@@ -258,15 +253,6 @@ def test_a_table_of_statuses_with_probabilities(hpv):
     assert scores["auc"] == 0.75
     assert scores["brier"] == pytest.approx(0.185)
     assert scores["calibration_in_the_large"] == pytest.approx(0.0)
-
-
-@pytest.mark.parametrize(
-    "header", ["PatientID,HPV Status", "patient_id,hpv_status", "PATIENTID,hpv-status", "Patient ID,Prediction"]
-)
-def test_statuses_under_the_names_of_the_challenge(hpv, header):
-    """One of two positives and both negatives are right: (1/2 + 1) / 2."""
-    hpv.table.write_text(f"{header}\nP1,1\nP2,0\nP3,0\nP4,0\n")
-    assert get_values(hpv.run(predictions=hpv.table))["balanced_accuracy"] == 0.75
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ def make_cohort(seed, n=40, censoring=0.5):
     return SurvivalCohort(times, rng.random(n) >= censoring, rng.normal(size=n).round(1))
 
 
-def naive_g(patients, time):
+def compute_g(patients, time):
     """Kaplan-Meier of censoring just before `time`; recurrences at a time leave before the censored do."""
     g = 1.0
     for t in sorted(set(patients.times_days[patients.times_days < time])):
@@ -29,10 +29,10 @@ def score(risk, later_risk):
     return 1.0 if risk > later_risk else 0.5 if risk == later_risk else 0.0
 
 
-def naive_uno(patients):
+def compute_uno(patients):
     top = bottom = 0.0
     for i in np.flatnonzero(patients.events):
-        worth = naive_g(patients, patients.times_days[i]) ** -2
+        worth = compute_g(patients, patients.times_days[i]) ** -2
         for j in range(patients.times_days.size):
             later = patients.times_days[j] > patients.times_days[i]
             if later or (patients.times_days[j] == patients.times_days[i] and not patients.events[j]):
@@ -41,10 +41,10 @@ def naive_uno(patients):
     return top / bottom
 
 
-def naive_auc(patients, time):
+def compute_auc(patients, time):
     top = bottom = 0.0
     for i in np.flatnonzero(patients.events & (patients.times_days <= time)):
-        worth = 1 / naive_g(patients, patients.times_days[i])
+        worth = 1 / compute_g(patients, patients.times_days[i])
         for j in np.flatnonzero(patients.times_days > time):
             top += worth * score(patients.risks[i], patients.risks[j])
             bottom += worth
@@ -55,8 +55,8 @@ def naive_auc(patients, time):
 def test_the_oracles_agree(seed):
     patients = make_cohort(seed)
     once = np.ones((1, patients.times_days.size))
-    assert uno_c_metric(patients, "non_concordant")(once)[0] == pytest.approx(naive_uno(patients))
-    assert dynamic_auc_metric(patients, "non_concordant", 6.0)(once)[0] == pytest.approx(naive_auc(patients, 6.0))
+    assert uno_c_metric(patients, "non_concordant")(once)[0] == pytest.approx(compute_uno(patients))
+    assert dynamic_auc_metric(patients, "non_concordant", 6.0)(once)[0] == pytest.approx(compute_auc(patients, 6.0))
 
 
 def test_weights_are_repetitions():

@@ -85,7 +85,7 @@ def test_iou_of_exactly_the_threshold_is_no_match(rules):
 
 
 def test_a_lesion_has_only_one_partner(rules):
-    """In a reference of 12 lie predictions of 5 and 5: IoU 5/12 = 0.417 each, above 0.3 for both."""
+    """Predictions of 5 and 5 lie in a reference of 12: IoU 5/12 = 0.417 each, above 0.3 for both."""
     reference, predicted = make_line(12, (0, 12)), make_line(12, (0, 5), (7, 12))
     assert compare_lesions(reference, predicted, rules()).counts == LesionCounts(1, 1, 0)
     assert compare_lesions(reference, predicted, rules(matching="any_overlap")).counts == LesionCounts(2, 0, 0)
@@ -101,7 +101,7 @@ def test_size_and_dsc_of_each_reference_lesion(rules):
 
 
 def test_a_lesion_that_serves_several_has_the_dsc_of_its_best_partner(rules):
-    """In a reference of 12 lie predictions of 5 and 6: IoU 5/12 and 6/12, DSC 10/17 and 12/18."""
+    """Predictions of 5 and 6 lie in a reference of 12: IoU 5/12 and 6/12, DSC 10/17 and 12/18."""
     reference, predicted = make_line(12, (0, 12)), make_line(12, (0, 5), (6, 12))
     for matching in ("one_to_one", "any_overlap"):
         assert compare_lesions(reference, predicted, rules(matching=matching)).dsc == (pytest.approx(12 / 18),)

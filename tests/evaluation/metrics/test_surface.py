@@ -76,7 +76,7 @@ def test_single_voxels_lie_as_far_apart_as_their_spacing(rules, axis, step_mm):
 
 
 def test_nested_cubes(rules):
-    """Around a 3-cube lies a 5-cube, 1 mm: the 26 inner surface voxels are 1 mm off; of the 98 outer ones 54 (face) are
+    """A 3-cube lies in a 5-cube, 1 mm: the 26 inner surface voxels are 1 mm off; of the 98 outer ones 54 (face) are
     1 mm, 36 (edge) sqrt 2 and 8 (corner) sqrt 3 mm off. 95% of the outer ones: place 92.15 of 0..97, among the corners.
     """
     outer, inner = np.zeros((9, 9, 9), bool), np.zeros((9, 9, 9), bool)

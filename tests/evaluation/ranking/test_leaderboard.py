@@ -132,12 +132,6 @@ def test_hpv_ties_are_broken_by_specificity():
     assert ranking.order == (2, 3, 0, 1)
 
 
-def test_a_lower_is_better_metric_ranks_the_other_way():
-    values = {"hd95": np.array([3.0, 1.0, 2.0])}
-    lower = {"hd95": MetricProfile("HD95", higher_is_better=False)}
-    assert rank_by_metric(values, lower, "hd95", "min").tolist() == [3, 1, 2]
-
-
 def test_a_table_with_nan_is_refused():
     with pytest.raises(MetricError, match="not NaN"):
         rank_by_metric(*make_table(m=[0.5, float("nan")]), "m", "min")

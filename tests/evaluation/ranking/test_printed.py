@@ -253,10 +253,3 @@ def test_faults_of_descriptors_are_named(tmp_path, printed, text, message):
     methods.write_text(text, encoding="utf-8")
     with pytest.raises(HecktorError, match=message):
         printed(TWO, task="2", methods=methods)
-
-
-def test_a_team_named_as_the_mean_of_all_teams_is_refused(printed):
-    lines = [*TWO, {**TWO[0], "team": "mean of all teams"}]
-    assert len(printed(lines, task="2").to_dict()["teams"]) == 3
-    with pytest.raises(HecktorError, match="'mean of all teams' appears twice"):
-        printed(lines, task="2", mean=True)

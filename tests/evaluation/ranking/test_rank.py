@@ -79,13 +79,6 @@ def test_options_choose_the_ranking_and_the_rule_for_ties(files, tmp_path):
         rank(files.values(), tmp_path / "out", "--official", "coin")
 
 
-def test_a_null_metric_leaves_the_team_unranked(files, tmp_path):
-    files["MEDAI"].write_text(json.dumps(make_content((None, 0.9, 0.9))))
-    board = rank(files.values(), tmp_path / "out")
-    assert board["incomplete"] == [{"team": "MEDAI", "without": ["gtvp_dsc_mean"]}]
-    assert len(board["teams"]) == 4
-
-
 def test_a_team_without_a_usable_run_does_not_stop_the_others(files, tmp_path):
     for name in ("MEDAI", "Dolphins"):
         files[name].write_text(json.dumps(make_content((None, 0.9, 0.9))))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from contract.errors import HecktorError
 from evaluation.api import rank
 from evaluation.ranking.cli import main
-from tests.evaluation.damage import ABSENT, list_paths, replace_at
+from tests.damage import ABSENT, list_paths, replace_at
 
 KINDS = ("masks", "risks", "classes", "four_answers")
 JUNK = st.one_of(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation import rank
 from evaluation.inputs.masks import BoxRegion
 from evaluation.rows.comparison import count_changed_overlaps
 from tests.evaluation.tasks import SEGMENTATION
@@ -45,24 +44,6 @@ def test_a_change_that_would_fit_is_named(phase_of, blank, lesions, compare_in_p
     phase.add_mask("A", change(lesions))
     phase.add_mask("B", small)
     assert HINT.format("0.10", name, "1.00") in phase.run()["warnings"]
-
-
-def test_mistakes_are_sought_only_where_masks_are_compared(phase_of, lesions, compare_in_process, monkeypatch):
-    """A ranking of stored rows does not look for mistakes again."""
-    calls = []
-
-    def find(rows):
-        calls.append(len(rows))
-        return ()
-
-    monkeypatch.setattr("evaluation.rows.comparison.find_mask_changes", find)
-    phase = phase_of(SEGMENTATION)
-    phase.add_truth_mask("A", lesions)
-    phase.add_mask("A", lesions)
-    report = phase.run()
-    assert calls == [1]
-    rank({"Alpha": report}, bootstraps=0)
-    assert calls == [1]
 
 
 @pytest.mark.parametrize(("n_right", "hint"), [(2, ("0.22", "0.78")), (4, None)])

@@ -21,7 +21,7 @@ from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 
 def make_mask_row_of(number, rng):
-    def overlap():
+    def draw_overlap():
         both = int(rng.integers(0, 50))
         return Overlap(both, both + int(rng.integers(0, 30)), both + int(rng.integers(0, 30)))
 
@@ -31,8 +31,8 @@ def make_mask_row_of(number, rng):
     lesions = ComparedLesions(LesionCounts(*rng.integers(0, 4, 3).tolist()), FalseVoxels())
     rules = load_profile("hecktor2021").task(SEGMENTATION.name).answers["segmentation"].rules
     voxel_mm3 = float(rng.choice([0.5, 3.0]))
-    gtvp = ComparedLabel(overlap(), FalseVoxels(), rules.gtvp_empty, surface=surface)
-    gtvn = ComparedLabel(overlap(), FalseVoxels(), rules.gtvn_empty, lesions)
+    gtvp = ComparedLabel(draw_overlap(), FalseVoxels(), rules.gtvp_empty, surface=surface)
+    gtvn = ComparedLabel(draw_overlap(), FalseVoxels(), rules.gtvn_empty, lesions)
     return make_mask_row(f"P{number}", voxel_mm3, gtvp, gtvn)
 
 

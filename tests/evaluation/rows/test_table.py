@@ -14,7 +14,7 @@ from evaluation.rows.classes import ClassRow
 from evaluation.rows.mask import MaskRow
 from evaluation.rows.risk import RiskRow
 from evaluation.rows.table import RowTable, read_table
-from tests.evaluation.damage import ABSENT, list_paths, replace_at
+from tests.damage import ABSENT, list_paths, replace_at
 
 REFUSED = (KeyError, TypeError, ValueError)
 LESIONS = {

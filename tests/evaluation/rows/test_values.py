@@ -190,12 +190,6 @@ def test_one_class_only_is_an_error(phase_of):
         phase.run()
 
 
-@pytest.mark.parametrize("name", ["P1.mha", "P1__CT.nii.gz", "P1.tiff"])
-def test_cases_are_matched_on_the_name_of_the_ct(rfs, name):
-    rfs.add_job("ignored", ct_name=name).write_text("1")
-    assert "P1" not in rfs.run()["cases"]["missing"]
-
-
 def test_a_job_without_a_ct_is_unknown(rfs):
     rfs.add_value("P1", "1")
     rfs.add_value("P2", "2")

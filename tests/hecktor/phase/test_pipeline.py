@@ -1,4 +1,4 @@
-"""The files of a phase, which get their names once every try has passed."""
+"""The files of a phase get their names once all tries have passed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FOUR_ANSWERS = Path(__file__).parents[2] / "editions" / "four_answers.json"
 
 @dataclass
 class StubImages:
-    """An archive of a few bytes whose image is a command."""
+    """A stub that saves an archive of a few bytes, whose image is a command."""
 
     command: tuple[str, ...] = EVALUATION
     built: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ class StubImages:
         return ProcessRunner(self.command)
 
 
-def request(ground_truth: Path, output: Path, task: str | None = "rfs", edition: str = "hecktor2025", **more: Any):
+def make_options(ground_truth: Path, output: Path, task: str | None = "rfs", edition: str = "hecktor2025", **more: Any):
     profile = load_profile(edition)
     return PhaseOptions(load_edition(edition), profile, profile.task(task), ground_truth, output, **more)
 
@@ -70,7 +70,7 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def masks(tmp_path: Path) -> Path:
-    """P1 has both structures, P2 a GTVp in a floating NIfTI; beside them lie a table of centres and a note."""
+    """P1 has both structures, P2 a GTVp in a floating NIfTI; the folder also holds a table of centres and a note."""
     folder = tmp_path / "reference"
     first, second = np.zeros((2, *GRID.array_shape), dtype=np.uint8)
     first[1, 1, 1:3], first[2, 3, 1:5], second[1, 2, 2:4] = 1, 2, 1
@@ -85,18 +85,18 @@ def masks(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The evaluation compares these few masks in its own process, and starts no others."""
-    made = pipeline.build_evaluation_command
-    monkeypatch.setattr(pipeline, "build_evaluation_command", lambda *given: (*made(*given), "--workers", "1"))
+def use_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare these few masks in the process of the evaluation, which starts no others."""
+    build = pipeline.build_evaluation_command
+    monkeypatch.setattr(pipeline, "build_evaluation_command", lambda *words: (*build(*words), "--workers", "1"))
 
 
-def names(folder: Path) -> list[str]:
+def list_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def values(folder: Path) -> dict[str, Any]:
-    """The JSON value of each case of a staged submission."""
+def read_values(folder: Path) -> dict[str, Any]:
+    """Return the JSON value of each case of a staged submission."""
     jobs = read_predictions(folder / "predictions.json")
     return {
         (job.find_input_image_name("ct-image") or "").removesuffix(".mha"): read_json(
@@ -113,18 +113,21 @@ def test_files_of_a_phase(table: Path, tmp_path: Path) -> None:
     """
     output, images, lines = tmp_path / "phase", StubImages(), list[str]()
     (tmp_path / "risks.csv").write_text("PatientID,risk\nA-1,9\nB-2,1\nC-3,2\nD-4,2\nE-5,1\n")
-    tries = make_phase(request(table, output, predictions=tmp_path / "risks.csv"), images, lines.append)
-    assert names(output) == [
+    tries = make_phase(make_options(table, output, predictions=tmp_path / "risks.csv"), images, lines.append)
+    assert list_names(output) == [
         "README.md", "ground_truth.tar.gz", "hecktor-evaluation-rfs.tar.gz", "phase.json", "rehearsal",
     ]  # fmt: skip
     assert (images.built, (output / "hecktor-evaluation-rfs.tar.gz").read_text()) == (["rfs"], "rfs")
     unpack(output / "ground_truth.tar.gz", tmp_path / "unpacked")
-    assert (names(tmp_path / "unpacked"), (tmp_path / "unpacked" / table.name).read_text()) == ([table.name], FOLLOW_UP)
+    assert (list_names(tmp_path / "unpacked"), (tmp_path / "unpacked" / table.name).read_text()) == (
+        [table.name],
+        FOLLOW_UP,
+    )
     folder = output / "rehearsal"
-    assert values(folder / "perfect" / "input") == {"A-1": -1, "B-2": -2, "D-4": -3, "C-3": -4}
-    assert values(folder / "empty" / "input") == dict.fromkeys(("A-1", "B-2", "C-3", "D-4"), 1)
+    assert read_values(folder / "perfect" / "input") == {"A-1": -1, "B-2": -2, "D-4": -3, "C-3": -4}
+    assert read_values(folder / "empty" / "input") == dict.fromkeys(("A-1", "B-2", "C-3", "D-4"), 1)
     results = {name: read_json(folder / name / "metrics.json") for name in tries}
-    c_index = {name: one["aggregates"]["c_index"]["value"] for name, one in results.items()}
+    c_index = {name: metrics["aggregates"]["c_index"]["value"] for name, metrics in results.items()}
     assert c_index == {"perfect": 1.0, "empty": 0.5, "predictions": 3.5 / 4}  # C and D are tied
     readme = (output / "README.md").read_text()
     assert "| `score_jsonpath` | aggregates.c_index.value |" in readme
@@ -148,17 +151,17 @@ def test_a_release_is_no_ground_truth_of_the_platform(tmp_path: Path, task: str,
         write_mask(release / "Task 1" / "CHUM-001" / name, np.zeros(GRID.array_shape, dtype=np.uint8), GRID)
     message = f"release: a release, with a folder for each patient, expected {needs} in one folder"
     with pytest.raises(HecktorError, match=message):
-        make_phase(request(release, tmp_path / "phase", task), None, print)
+        make_phase(make_options(release, tmp_path / "phase", task), None, print)
 
 
 @pytest.mark.slow
 def test_a_phase_of_another_task_replaces_all_files(table: Path, tmp_path: Path) -> None:
     output, hpv = tmp_path / "phase", tmp_path / "hpv.csv"
     hpv.write_text("PatientID,HPV Status\nA-1,1\nB-2,0\n")
-    make_phase(request(table, output), StubImages(), lambda _: None)
+    make_phase(make_options(table, output), StubImages(), lambda _: None)
     lines: list[str] = []
-    make_phase(request(hpv, output, "hpv"), None, lines.append)
-    assert names(output) == ["README.md", "ground_truth.tar.gz", "phase.json", "rehearsal"]
+    make_phase(make_options(hpv, output, "hpv"), None, lines.append)
+    assert list_names(output) == ["README.md", "ground_truth.tar.gz", "phase.json", "rehearsal"]
     removed = [line for line in lines if "removed" in line]
     assert [line.partition(":")[0] for line in removed] == ["hecktor-evaluation-rfs.tar.gz"]
 
@@ -168,16 +171,14 @@ def test_a_phase_of_another_task_replaces_all_files(table: Path, tmp_path: Path)
     ("task", "columns"),
     [("segmentation", ["PatientID", "CenterID"]), ("rfs", ["PatientID", "CenterID", "Relapse", "RFS"])],
 )
-def test_only_columns_by_which_a_task_is_scored_are_packed(
-    masks: Path, tmp_path: Path, task: str, columns: list[str]
-) -> None:
-    """The ground truth of masks held recurrences, times and HPV status; the scores are the same without them."""
+def test_only_columns_that_score_a_task_are_packed(masks: Path, tmp_path: Path, task: str, columns: list[str]) -> None:
+    """Recurrences, times and HPV status do not belong to the ground truth of masks."""
     (masks / "outcomes.csv").unlink()
     (masks / "all.csv").write_text(
         "Patient ID;Center_ID;Relapse;HPV Status;RFS\nP1;CHUM;1;1;100,5\nP2;CHUM;0;0;900,5\nP3;X;1;1;50,5\n"
     )
     lines: list[str] = []
-    tries = make_phase(request(masks, tmp_path / "phase", task), None, lines.append)
+    tries = make_phase(make_options(masks, tmp_path / "phase", task), None, lines.append)
     unpack(tmp_path / "phase" / "ground_truth.tar.gz", tmp_path / "unpacked")
     header, first, *_ = (tmp_path / "unpacked" / "all.csv").read_text().splitlines()
     assert header.split(",") == columns
@@ -189,7 +190,7 @@ def test_only_columns_by_which_a_task_is_scored_are_packed(
 def test_bounding_boxes_are_packed_where_an_edition_requires_them(
     masks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The grid reaches from (-11, 3, 98.5) to (-5, 13, 110.5) mm; a phase without the boxes, or with boxes, is refused."""
+    """All voxels, from (-11, 3, 98.5) to (-5, 13, 110.5) mm, are inside the boxes; other editions refuse boxes."""
     boxes = tmp_path / "boxes.csv"
     boxes.write_text("PatientID,x1,x2,y1,y2,z1,z2\nP1,-11,-5,3,13,98,110\nP2,-11,-5,3,13,98,110\n")
     (masks / "outcomes.csv").unlink()
@@ -206,15 +207,15 @@ def test_bounding_boxes_are_packed_where_an_edition_requires_them(
     )
     assert main([*options, *own, "--bounding-boxes", str(boxes)]) == 0
     unpack(tmp_path / "phase" / "ground_truth.tar.gz", tmp_path / "unpacked")
-    assert names(tmp_path / "unpacked") == ["P1.mha", "P2.nii.gz", "bounding_boxes.csv"]
+    assert list_names(tmp_path / "unpacked") == ["P1.mha", "P2.nii.gz", "bounding_boxes.csv"]
     metrics = read_json(tmp_path / "phase" / "rehearsal" / "perfect" / "metrics.json")
     assert len(metrics["provenance"]["options"]["bounding_boxes_sha256"]) == 64
 
 
-def test_a_number_among_the_aliases_precedes_that_of_the_algorithms(
+def test_a_number_among_the_aliases_precedes_the_number_of_the_task(
     table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The follow-up is the reference of the task `rfs`, the second one, which the edition calls 1."""
+    """Here the edition calls the second task, `rfs`, 1."""
     edition = read_json(Path(__file__).parents[3] / "contract" / "editions" / "hecktor2025.json")
     scoring = {"rfs": edition["scoring"]["rfs"]}
     write_json(tmp_path / "mine.json", edition | {"name": "mine", "task_aliases": {"rfs": ["1"]}, "scoring": scoring})
@@ -230,20 +231,20 @@ def test_a_number_among_the_aliases_precedes_that_of_the_algorithms(
 def test_a_phase_of_four_answers_of_an_own_edition(masks: Path, tmp_path: Path) -> None:
     """Masks become 8-bit .mha; P3 and P4 have no reference mask, and so no output; days are ranks of the follow-up.
 
-    Of the tables that of the centres is packed, which has all columns of the four answers, and no other.
+    Only the table with all columns of the four answers is packed.
     """
     output = tmp_path / "phase"
     (masks / "secret.csv").write_text("PatientID,address\nP1,here\n")
-    tries = make_phase(request(masks, output, None, str(FOUR_ANSWERS)), None, lambda _: None)
+    tries = make_phase(make_options(masks, output, None, str(FOUR_ANSWERS)), None, lambda _: None)
     unpack(output / "ground_truth.tar.gz", tmp_path / "unpacked")
-    assert names(tmp_path / "unpacked") == ["P1.mha", "P2.nii.gz", "outcomes.csv"]
+    assert list_names(tmp_path / "unpacked") == ["P1.mha", "P2.nii.gz", "outcomes.csv"]
     folder = output / "rehearsal" / "perfect" / "input"
     jobs = {job.find_input_image_name("ct-volume"): job for job in read_predictions(folder / "predictions.json")}
     assert sorted(jobs) == ["P1.mha", "P2.mha", "P3.mha", "P4.mha"]
     (mask,) = (folder / jobs["P2.mha"].pk / "output" / "images" / "tumour-mask").iterdir()
     array = read_volume(mask).array
     assert (array.dtype, array.sum(), mask.suffix) == (np.uint8, 2, ".mha")
-    assert [one.slug for one in jobs["P3.mha"].outputs] == ["t-stage", "n-stage", "survival"]
+    assert [output.slug for output in jobs["P3.mha"].outputs] == ["t-stage", "n-stage", "survival"]
     days = [
         read_json(folder / jobs[name].pk / "output" / "survival.json")
         for name in ("P4.mha", "P3.mha", "P1.mha", "P2.mha")
@@ -277,7 +278,7 @@ def test_a_wrong_ground_truth_ends_before_an_image_is_built(
     if content is not None:
         truth.write_text(content)
     with pytest.raises(HecktorError) as error:
-        make_phase(request(truth, tmp_path / "phase", task), images, lambda _: None)
+        make_phase(make_options(truth, tmp_path / "phase", task), images, lambda _: None)
     assert str(error.value).startswith(message)
     assert (images.built, (tmp_path / "phase").exists()) == ([], False)
 
@@ -290,15 +291,15 @@ def test_an_unusable_mask_ends_before_an_image_is_built(masks: Path, tmp_path: P
     else:
         path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(HecktorError, match=r"^P1\.mha: "):
-        make_phase(request(masks, tmp_path / "phase", "segmentation"), images, lambda _: None)
+        make_phase(make_options(masks, tmp_path / "phase", "segmentation"), images, lambda _: None)
     assert (images.built, (tmp_path / "phase").exists()) == ([], False)
 
 
 def test_predictions_without_a_case_are_tested_as_files_are(table: Path, tmp_path: Path) -> None:
-    """A case without an answer counts as missing, with a warning that names it; an unusable answer ends the command."""
+    """Cases without an answer count as missing, with a warning that names them; an unusable answer ends the command."""
     (tmp_path / "risks.csv").write_text("PatientID,risk\nA-1,9\nB-2,1\nC-3,2\n")
     lines: list[str] = []
-    options = request(table, tmp_path / "phase", predictions=tmp_path / "risks.csv")
+    options = make_options(table, tmp_path / "phase", predictions=tmp_path / "risks.csv")
     tries = make_phase(options, None, lines.append)
     assert "predictions submission: warning: no rfs of D-4, which count as missing" in lines
     assert tries["predictions"].metrics["cases"]["missing"] == ["D-4"]
@@ -308,18 +309,20 @@ def test_predictions_without_a_case_are_tested_as_files_are(table: Path, tmp_pat
 
 
 def test_a_mask_on_another_grid_ends_before_an_image_is_built(masks: Path, tmp_path: Path) -> None:
-    given, images = Path(shutil.copytree(masks, tmp_path / "given")), StubImages()
+    predictions, images = Path(shutil.copytree(masks, tmp_path / "predictions")), StubImages()
     moved = replace(GRID, origin_mm=(0.0, 0.0, 0.0))
-    write_mask(given / "P1.mha", np.zeros(moved.array_shape, np.uint8), moved)
+    write_mask(predictions / "P1.mha", np.zeros(moved.array_shape, np.uint8), moved)
     with pytest.raises(HecktorError, match=r"^predictions submission: P1: .*its grid is"):
-        make_phase(request(masks, tmp_path / "phase", "segmentation", predictions=given), images, lambda _: None)
+        make_phase(
+            make_options(masks, tmp_path / "phase", "segmentation", predictions=predictions), images, lambda _: None
+        )
     assert images.built == []
 
 
 def test_a_failed_try_keeps_the_earlier_files(table: Path, tmp_path: Path) -> None:
-    """An evaluation without one of the leaderboard's figures, or that ends with an error: logs, and no new file."""
+    """Evaluations without one of the leaderboard's figures, or that end with an error, leave logs and no new file."""
     output = tmp_path / "phase"
-    make_phase(request(table, output), None, lambda _: None)
+    make_phase(make_options(table, output), None, lambda _: None)
     earlier = (output / "phase.json").read_bytes()
     python = shlex.split(sys.executable)
     script = tmp_path / "evaluation.py"
@@ -333,29 +336,29 @@ def test_a_failed_try_keeps_the_earlier_files(table: Path, tmp_path: Path) -> No
         ((*python, "-c", "raise SystemExit('broken')"), r"^perfect submission: evaluation: exit status 1.*broken.*logs in f"),
     ):  # fmt: skip
         with pytest.raises(HecktorError, match=message):
-            make_phase(request(table, output), StubImages(command), lambda _: None)
+            make_phase(make_options(table, output), StubImages(command), lambda _: None)
         assert (output / "phase.json").read_bytes() == earlier
-        assert names(output) == ["README.md", "failed", "ground_truth.tar.gz", "phase.json", "rehearsal"]
+        assert list_names(output) == ["README.md", "failed", "ground_truth.tar.gz", "phase.json", "rehearsal"]
         assert (output / "failed" / "images.log").read_text() == "built\n"
 
 
 def test_a_folder_with_other_content_is_refused(table: Path, tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match="exists and is not the folder of a phase"):
-        make_phase(request(table, table.parent), None, lambda _: None)
+        make_phase(make_options(table, table.parent), None, lambda _: None)
 
 
 def test_a_phase_is_made_where_a_killed_run_left_its_temporary_folder(table: Path, tmp_path: Path) -> None:
-    """The first run was killed while it wrote, a later one while it moved the earlier phase aside."""
+    """Two earlier runs were killed, one while it wrote, one while it moved the earlier phase aside."""
     output = tmp_path / "phase"
     (output / ".partial-first" / "ground_truth").mkdir(parents=True)
-    make_phase(request(table, output), None, lambda _: None)
-    made = sorted(path.name for path in output.iterdir())
-    assert made == ["README.md", "ground_truth.tar.gz", "phase.json", "rehearsal"]
+    make_phase(make_options(table, output), None, lambda _: None)
+    written = sorted(path.name for path in output.iterdir())
+    assert written == ["README.md", "ground_truth.tar.gz", "phase.json", "rehearsal"]
     moved = output / ".partial-second" / "earlier"
     moved.mkdir(parents=True)
     (output / "phase.json").rename(moved / "phase.json")
-    make_phase(request(table, output), None, lambda _: None)
-    assert sorted(path.name for path in output.iterdir()) == made
+    make_phase(make_options(table, output), None, lambda _: None)
+    assert sorted(path.name for path in output.iterdir()) == written
 
 
 def test_without_an_engine_only_the_ground_truth_is_made(
@@ -366,7 +369,7 @@ def test_without_an_engine_only_the_ground_truth_is_made(
     message = capsys.readouterr().err
     assert message.startswith("error: no container engine that can build answers (tried no-such-client)")
     assert message.endswith("(`scripts/engine` on Debian) and run this again, or use --no-image\n")
-    assert names(tmp_path / "phase") == ["README.md", "ground_truth.tar.gz", "phase.json", "rehearsal"]
+    assert list_names(tmp_path / "phase") == ["README.md", "ground_truth.tar.gz", "phase.json", "rehearsal"]
     with pytest.raises(SystemExit):
         main([*options, "--no-image", "--level", "3"])
     assert "argument --level: found with --no-image" in capsys.readouterr().err

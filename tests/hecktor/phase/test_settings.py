@@ -1,4 +1,4 @@
-"""The fields of a phase's settings, and the platform's rankings beside those of an edition."""
+"""The settings of a phase, and the platform's rankings compared with an edition's."""
 
 from __future__ import annotations
 
@@ -25,45 +25,49 @@ from hecktor.phase.settings import PhaseSettings, find_platform_ranking
 A, B, C = "a", "b", "c"
 
 
-def settings(edition: str, task: str | None = None) -> PhaseSettings:
+def make_settings(edition: str, task: str | None = None) -> PhaseSettings:
     return PhaseSettings.from_task(load_profile(edition).task(task))
 
 
 def test_settings_of_the_nested_borda_count() -> None:
-    """The score and both columns count, by their mean rank: 600 s, 8 GiB, and the 32 GB of a T4."""
-    made = settings("hecktor2025", "segmentation")
-    assert (made.score_title, made.score_jsonpath) == ("GTVp mean DSC", "aggregates.gtvp_dsc_mean.value")
-    assert (made.scoring_method_choice, made.score_default_sort, made.display_all_metrics) == ("avg", "desc", False)
-    assert next(one.model_dump() for one in made.extra_results_columns) == {
+    """Score and columns count by their mean rank; limits are 600 s, 8 GiB, and the 32 GB of a T4."""
+    settings = make_settings("hecktor2025", "segmentation")
+    assert (settings.score_title, settings.score_jsonpath) == ("GTVp mean DSC", "aggregates.gtvp_dsc_mean.value")
+    assert (settings.scoring_method_choice, settings.score_default_sort, settings.display_all_metrics) == (
+        "avg",
+        "desc",
+        False,
+    )
+    assert next(column.model_dump() for column in settings.extra_results_columns) == {
         "title": "GTVn aggregated DSC",
         "path": "aggregates.gtvn_dsc_agg.value",
         "error_path": "aggregates.gtvn_dsc_agg.ci95_half_width",
         "order": "desc",
         "exclude_from_ranking": False,
     }
-    assert [one.exclude_from_ranking for one in made.extra_results_columns] == [False, False]
-    assert (made.algorithm_time_limit, made.evaluation_time_limit) == (600, 3600)
-    assert (made.evaluation_requires_memory_gb, made.algorithm_maximum_settable_memory_gb) == (8, 32)
-    assert made.paths == tuple(
+    assert [column.exclude_from_ranking for column in settings.extra_results_columns] == [False, False]
+    assert (settings.algorithm_time_limit, settings.evaluation_time_limit) == (600, 3600)
+    assert (settings.evaluation_requires_memory_gb, settings.algorithm_maximum_settable_memory_gb) == (8, 32)
+    assert settings.paths == tuple(
         f"aggregates.{name}.{figure}"
         for name in ("gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg")
         for figure in ("value", "ci95_half_width")
     )
 
 
-def test_columns_beside_a_single_score_do_not_rank() -> None:
-    """A metric that does not decide, or only breaks ties, must not leave a result unranked."""
-    newest, hpv = settings("hecktor2026"), settings("hecktor2025", "hpv")
+def test_columns_next_to_a_single_score_do_not_rank() -> None:
+    """Metrics that do not decide, or only break ties, must not leave a result unranked."""
+    newest, hpv = make_settings("hecktor2026"), make_settings("hecktor2025", "hpv")
     assert (newest.score_jsonpath, newest.scoring_method_choice) == ("aggregates.score.value", "abs")
     assert len(newest.extra_results_columns) == 8
-    assert all(one.exclude_from_ranking for one in (*newest.extra_results_columns, *hpv.extra_results_columns))
-    assert [one.title for one in hpv.extra_results_columns] == ["Specificity", "Sensitivity"]
+    assert all(column.exclude_from_ranking for column in (*newest.extra_results_columns, *hpv.extra_results_columns))
+    assert [column.title for column in hpv.extra_results_columns] == ["Specificity", "Sensitivity"]
 
 
 def test_a_metric_in_mm_is_sorted_from_the_lowest() -> None:
-    """2021: mean DSC, and median HD95 of which less is better."""
-    made = settings("hecktor2021", "segmentation")
-    assert next((one.path, one.order) for one in made.extra_results_columns) == (
+    """HECKTOR 2021 ranks by mean DSC, and by median HD95, where less is better."""
+    settings = make_settings("hecktor2021", "segmentation")
+    assert next((column.path, column.order) for column in settings.extra_results_columns) == (
         "aggregates.gtvp_hd95_median_mm.value",
         "asc",
     )

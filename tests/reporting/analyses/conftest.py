@@ -1,4 +1,4 @@
-"""Results of small challenges, made from rows by hand or at random."""
+"""Build the results of small challenges from rows by hand or at random."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def table() -> Callable[..., AnswerRows]:
 
 @pytest.fixture
 def challenge() -> Callable[..., TaskResults]:
-    """Simulate a challenge of an edition's task: `teams` teams of rising skill, `cases` cases."""
-    return _challenge
+    """Simulate a challenge of an edition's task, with teams of rising skill."""
+    return _simulate
 
 
-def _challenge(
+def _simulate(
     edition: str, task: str = "", *, teams: int = 3, cases: int = 12, lost: Sequence[int] = (), number: int = 1
 ) -> TaskResults:
-    """`lost` are the numbers of teams that answer no case."""
+    """Simulate the challenge; `lost` holds the numbers of teams that answer no case."""
     profile = load_profile(edition)
     chosen = profile.task(task or next(iter(profile.tasks)))
     rng = np.random.default_rng(7)
@@ -60,9 +60,9 @@ def _challenge(
     return replace(loaded, teams=order, leaderboard=board)
 
 
-def ranks(tau: float | None = 0.5, **of_team: dict[str, int]) -> dict[str, Any]:
+def make_ranks(tau: float | None = 0.5, **times_of: dict[str, int]) -> dict[str, Any]:
     teams = {
-        name: {"times_at_rank": times, "mean": 1.0, "ci95_low": 1, "ci95_high": 2} for name, times in of_team.items()
+        name: {"times_at_rank": times, "mean": 1.0, "ci95_low": 1, "ci95_high": 2} for name, times in times_of.items()
     }
     low, high = (None, None) if tau is None else (-1.0, 1.0)
     return {"teams": teams, "kendall_tau": {"mean": tau, "ci95_low": low, "ci95_high": high, "replicates": 4}}
@@ -70,13 +70,13 @@ def ranks(tau: float | None = 0.5, **of_team: dict[str, int]) -> dict[str, Any]:
 
 @pytest.fixture
 def two_teams() -> TaskResults:
-    """Two teams: ann first in three of four rankings; ann better than bea with p 0.01, bea than ann with 0.9996."""
+    """Rank two teams: ann is first in three of four rankings; ann is better than bea with p 0.01, bea than ann with 0.9996."""
     interval = {"difference": 0.2, "ci95_low": 0.1, "ci95_high": 0.3, "p": 0.005, "p_holm": 0.01}
     pairs = [
         {"team": "ann", "than": "bea", **interval},
         {"team": "bea", "than": "ann", "difference": None, "p": 0.9996, "p_holm": 0.9996},
     ]
-    alone = ranks(None, ann={"1": 4}, bea={"2": 4})
+    always_in_order = make_ranks(None, ann={"1": 4}, bea={"2": 4})
     titles = {"m": "M", "gtvp_hd95_median_mm": "D (mm)"}
     board = make_board(
         titles,
@@ -84,8 +84,8 @@ def two_teams() -> TaskResults:
         official="o",
         stability={
             "bootstraps": 4,
-            "rankings": {"o": ranks(ann={"1": 3, "2": 1}, bea={"1": 1, "2": 3})},
-            "metrics": {"m": alone, "gtvp_hd95_median_mm": ranks(0.25, ann={"1": 4}, bea={"2": 4})},
+            "rankings": {"o": make_ranks(ann={"1": 3, "2": 1}, bea={"1": 1, "2": 3})},
+            "metrics": {"m": always_in_order, "gtvp_hd95_median_mm": make_ranks(0.25, ann={"1": 4}, bea={"2": 4})},
         },
         comparisons={name: {"test": "wilcoxon_signed_rank", "pairs": pairs} for name in titles},
     )

@@ -16,29 +16,30 @@ from reporting.analyses.case_ranks import (
     compute_case_scores,
     find_pair,
 )
-from tests.reporting.report.challenge import cases, content, names
+from tests.reporting.report.challenge import build_content, name_cases, name_teams
 
-TEAMS = names(3)
+TEAMS = name_teams(3)
 
 
 @pytest.fixture(scope="module")
 def tasks():
-    """Segmentation, survival and HPV of three teams and four cases."""
-    return content(TEAMS, cases(4)).results
+    """Return segmentation, survival and HPV of three teams and four cases."""
+    return build_content(TEAMS, name_cases(4)).results
 
 
 def set_dsc(task, values):
-    for team, of_team in zip(TEAMS, values, strict=True):
+    for team, dscs in zip(TEAMS, values, strict=True):
         rows = sorted(task.teams[team].results, key=lambda row: row["case"])
-        for row, dsc in zip(rows, of_team, strict=True):
+        for row, dsc in zip(rows, dscs, strict=True):
             row["gtvp_dsc"] = dsc
-    return replace(task)  # without the flat rows that it keeps
+    return replace(task)  # drops the cached flat rows
 
 
 def test_ranks_over_cases_by_hand():
-    """Of two tied best teams both have rank 1 and the third has 3; the second team lacks the last case's DSC."""
+    """Two tied best teams have rank 1 and the third has 3; the second team lacks the last case's DSC."""
     task = set_dsc(
-        content(TEAMS, cases(4)).results[0], [[0.9, 0.8, 0.5, 0.5], [0.9, 0.7, 0.6, None], [0.1, 0.6, 0.7, 0.6]]
+        build_content(TEAMS, name_cases(4)).results[0],
+        [[0.9, 0.8, 0.5, 0.5], [0.9, 0.7, 0.6, None], [0.1, 0.6, 0.7, 0.6]],
     )
     scores = compute_case_scores(task)[0]
     ranks = [[1, 1, 3, 2], [1, 2, 2, np.nan], [3, 3, 1, 1]]
@@ -59,21 +60,22 @@ def test_ranks_over_cases_by_hand():
 
 
 def test_two_teams_case_by_case():
-    """The second team wins the third case by 0.1, the first the second case by 0.1; the first is tied."""
+    """Team 2 wins the third case by 0.1, team 1 the second case by 0.1; the first case is tied."""
     task = set_dsc(
-        content(TEAMS, cases(4)).results[0], [[0.9, 0.8, 0.5, 0.5], [0.9, 0.7, 0.6, None], [0.1, 0.6, 0.7, 0.6]]
+        build_content(TEAMS, name_cases(4)).results[0],
+        [[0.9, 0.8, 0.5, 0.5], [0.9, 0.7, 0.6, None], [0.1, 0.6, 0.7, 0.6]],
     )
     (duel,) = compare_two(task)
     rows = [(row["case"], row["difference"], row["team"]) for row in duel.rows if row["value"] == "GTVp DSC"]
-    one, two, three, _ = sorted(cases(4))
-    assert rows == [(three, -0.1, TEAMS[1]), (one, 0.0, None), (two, 0.1, TEAMS[0])]
+    first, second, third, _ = sorted(name_cases(4))
+    assert rows == [(third, -0.1, TEAMS[1]), (first, 0.0, None), (second, 0.1, TEAMS[0])]
     assert duel.shows_patients
     assert duel.notes[0].startswith(f"GTVp DSC: cases won by {TEAMS[0]} 1, by {TEAMS[1]} 1, equal 1.")
     # The board's neighbours differ by 0.01 +- 0.015 and have p 0.9.
     assert f"GTVp mean DSC: {TEAMS[0]} minus {TEAMS[1]} is 0.0100 (95% interval -0.0050 to 0.0250)" in duel.notes[2]
     (duel,) = compare_two(task, (TEAMS[2], TEAMS[0]))
     assert (duel.columns["first"], duel.columns["second"]) == (TEAMS[2], TEAMS[0])
-    assert compare_two(task, ("nobody", TEAMS[0])) == []
+    assert compare_two(task, ("unknown", TEAMS[0])) == []
 
 
 def test_concordant_pairs_by_hand(tasks):
@@ -87,7 +89,7 @@ def test_concordant_pairs_by_hand(tasks):
     assert scores.table.cases == ("CHUM-003", "CHUP-001", "CHUP-004", "MDA-002")
     assert risks[0].tolist() == [2, 0, 3, 1]
     np.testing.assert_array_equal(scores.values[0], [1, 1, 1, 1])
-    task = content(TEAMS, cases(4)).results[1]
+    task = build_content(TEAMS, name_cases(4)).results[1]
     for team, risk in zip(TEAMS, (-1, 0, 9), strict=True):
         for row, number in zip(task.teams[team].results, range(4), strict=True):
             row["risk"] = risk if number == 3 else number

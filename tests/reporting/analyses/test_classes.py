@@ -12,25 +12,25 @@ COMBINED = load_edition("hecktor2026").algorithms[0]
 T_STAGE = next(answer for answer in COMBINED.answers if answer.name == "t_stage")
 
 
-def row(actual: bool, predicted: bool | None, probability: float | None = None) -> dict[str, Any]:
+def make_row(actual: bool, predicted: bool | None, probability: float | None = None) -> dict[str, Any]:
     return {"hpv_positive": actual, "predicted_hpv_positive": predicted, "predicted_probability": probability}
 
 
-def test_calibration_of_those_with_a_probability(table) -> None:
-    """0.1 and 0.15 in the first fifth, one of two positive; 0.9 in the last, positive; one without a probability."""
-    rows = [row(True, True, 0.1), row(False, False, 0.15), row(True, True, 0.9), row(True, True)]
-    (curve,) = analyse_calibration(table({"ann": rows, "bea": [row(True, True)]}, STATUS, HPV))
+def test_calibration_counts_patients_with_a_probability(table) -> None:
+    """Two probabilities, 0.1 and 0.15, are in the first fifth, one of two positive; 0.9 is in the last; one is missing."""
+    rows = [make_row(True, True, 0.1), make_row(False, False, 0.15), make_row(True, True, 0.9), make_row(True, True)]
+    (curve,) = analyse_calibration(table({"ann": rows, "bea": [make_row(True, True)]}, STATUS, HPV))
     assert [(line["patients"], line["probability_mean"], line["positive_share"]) for line in curve.rows] == [
         (2, 0.125, 0.5),
         (1, 0.9, 1.0),
     ]
     assert curve.notes == ("Without probabilities: bea.",)
-    assert analyse_calibration(table({"bea": [row(True, True)]}, STATUS, HPV)) == []
+    assert analyse_calibration(table({"bea": [make_row(True, True)]}, STATUS, HPV)) == []
 
 
 def test_confusion_of_two_classes_with_a_missing_one(table) -> None:
-    """Of three positives two are right and one is missing; the negative one is called positive."""
-    rows = [row(True, True), row(True, True), row(True, None), row(False, True)]
+    """Two of three positives are right and one is missing; the negative patient is called positive."""
+    rows = [make_row(True, True), make_row(True, True), make_row(True, None), make_row(False, True)]
     (matrix,) = analyse_confusion(table({"ann": rows}, STATUS, HPV))
     assert [(line["actual"], line["predicted"], line["patients"], line["fraction"]) for line in matrix.rows] == [
         ("negative", "negative", 0, 0.0),
@@ -43,9 +43,9 @@ def test_confusion_of_two_classes_with_a_missing_one(table) -> None:
 
 
 def test_confusion_of_four_classes(table) -> None:
-    """T1 taken for T2, T4 right; no patient has T2 or T3, and nobody lacks a prediction."""
+    """T1 is taken for T2, T4 is right; no patient has T2 or T3, and all have predictions."""
     rows = [{"t_stage": "T1", "predicted_t_stage": "T2"}, {"t_stage": "T4", "predicted_t_stage": "T4"}]
-    nested = [{"case": case, "t_stage": one} for case, one in zip("AB", rows, strict=True)]
+    nested = [{"case": case, "t_stage": stages} for case, stages in zip("AB", rows, strict=True)]
     (matrix,) = analyse_confusion(table({"ann": nested}, T_STAGE, COMBINED))
     assert matrix.name == "t_stage-confusion"
     filled = [(line["actual"], line["predicted"]) for line in matrix.rows if line["patients"]]

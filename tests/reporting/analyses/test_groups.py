@@ -1,4 +1,4 @@
-"""Metrics by centre and by columns of tables: the first team, rows out of competition and the mean of all teams."""
+"""Metrics by centre and by columns of tables, for the first team, unranked rows and the mean of all teams."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.evaluation.builders import make_board, make_metrics, make_results
 DSC, HD95 = "gtvp_dsc_mean", "gtvp_hd95_median_mm"
 
 
-def entrant(dsc: tuple[float, float, float], hd95: tuple[float, float, float | None]) -> MetricsJson:
-    """A team with the values of all cases, of CHUV and of CHUP."""
+def make_team(dsc: tuple[float, float, float], hd95: tuple[float, float, float | None]) -> MetricsJson:
+    """Build a team from its values of all cases, of CHUV and of CHUP."""
     centres: dict[str, Any] = {
         centre: {"cases": cases, "aggregates": {DSC: {"value": dsc[place]}, HD95: {"value": hd95[place]}}}
         for place, (centre, cases) in enumerate((("CHUV", 53), ("CHUP", 48)), 1)
@@ -34,41 +34,43 @@ def entrant(dsc: tuple[float, float, float], hd95: tuple[float, float, float | N
 
 @pytest.fixture
 def results() -> TaskResults:
-    """The first team and the ensemble of Table 4 of the HECKTOR 2021 overview, and a second team.
+    """Build the first team and the ensemble of Table 4 of the HECKTOR 2021 overview, and a second team.
 
     The second team's DSC is such that the mean of both is the mean over all participants printed there.
     """
-    pengy = entrant((0.778, 0.766, 0.792), (3.09, 3.27, 3.00))
-    other = entrant((0.698, 0.662, 0.738), (3.51, 3.77, None))
-    staple = entrant((0.779, 0.766, 0.794), (3.06, 3.06, 3.00))
+    pengy = make_team((0.778, 0.766, 0.792), (3.09, 3.27, 3.00))
+    second = make_team((0.698, 0.662, 0.738), (3.51, 3.77, None))
+    staple = make_team((0.779, 0.766, 0.794), (3.06, 3.06, 3.00))
     board = make_board(
         {DSC: "Mean DSC", HD95: "Median HD95 (mm)"},
-        [{"team": "pengy"}, {"team": "other"}],
+        [{"team": "pengy"}, {"team": "second"}],
         out_of_competition=[{"team": "STAPLE top-5"}, {"team": "observers"}],
     )
-    teams = {"pengy": pengy, "other": other}
+    teams = {"pengy": pengy, "second": second}
     return make_results(teams, leaderboard=board, out_of_competition={"STAPLE top-5": staple})
 
 
-def with_centres(
+def with_other_centres(
     results: TaskResults, change: Callable[[dict[str, CentreBlock]], dict[str, CentreBlock]]
 ) -> TaskResults:
-    """The results of the teams alone, with other figures by centre."""
-    teams = {name: one.model_copy(update={"centres": change(dict(one.centres))}) for name, one in results.teams.items()}
+    """Return the results of only the ranked teams, with changed figures by centre."""
+    teams = {
+        name: team.model_copy(update={"centres": change(dict(team.centres))}) for name, team in results.teams.items()
+    }
     return replace(results, teams=teams, out_of_competition={})
 
 
 def test_table_4_of_the_2021_overview(results) -> None:
-    """All participants: DSC 0.738, 0.714 and 0.765 on all, CHUV and CHUP; every team has its own rows."""
+    """The overview prints mean DSCs of 0.738, 0.714 and 0.765 on all cases, CHUV and CHUP."""
     dsc, *_ = analyse_groups(results)
     values = {(row["of"], row["centre"]): row["value"] for row in dsc.rows}
     assert values == {
         ("pengy (first)", "CHUP"): 0.792,
         ("pengy (first)", "CHUV"): 0.766,
         ("pengy (first)", "all"): 0.778,
-        ("other", "CHUP"): 0.738,
-        ("other", "CHUV"): 0.662,
-        ("other", "all"): 0.698,
+        ("second", "CHUP"): 0.738,
+        ("second", "CHUV"): 0.662,
+        ("second", "all"): 0.698,
         ("STAPLE top-5", "CHUP"): 0.794,
         ("STAPLE top-5", "CHUV"): 0.766,
         ("STAPLE top-5", "all"): 0.779,
@@ -82,16 +84,16 @@ def test_table_4_of_the_2021_overview(results) -> None:
 
 
 def test_an_infinite_distance_does_not_enter_the_mean(results) -> None:
-    distances = next(one for one in analyse_groups(results) if one.name == "centres-distances")
+    distances = next(analysis for analysis in analyse_groups(results) if analysis.name == "centres-distances")
     mean = next(row for row in distances.rows if (row["of"], row["centre"]) == (MEAN, "CHUP"))
     assert (mean["value"], mean["teams"]) == (3.0, 1)
 
 
 def test_the_figure_shows_every_team_and_the_range_of_the_ranked_ones(results) -> None:
-    """In CHUP pengy has 0.792 and the other team 0.738; the ensemble's 0.794 is out of competition and of the range."""
+    """In CHUP pengy has 0.792 and the second team 0.738; the ensemble's 0.794 is not ranked and not part of the range."""
     dsc, *_ = analyse_groups(results)
     chup = [row for row in dsc.rows if row["centre"] == "CHUP"]
-    assert [row.get("team") for row in chup] == ["pengy", "other", "STAPLE top-5", None]
+    assert [row.get("team") for row in chup] == ["pengy", "second", "STAPLE top-5", None]
     assert (chup[-1]["low"], chup[-1]["value"], chup[-1]["high"], chup[-1]["teams"]) == (0.738, 0.765, 0.792, 2)
     assert dsc.chart == {
         "kind": "intervals",
@@ -104,27 +106,29 @@ def test_the_figure_shows_every_team_and_the_range_of_the_ranked_ones(results) -
 
 
 def test_every_ranked_metric_shows_every_centre(results) -> None:
-    """A metric that is undefined in CHUV keeps a row for it, so that the centres stand in one order everywhere."""
+    """Metrics that are undefined in CHUV have a row for it, so that centres have the same order everywhere."""
     undefined = CentreBlock(cases=53, aggregates={})
-    side_by_side, *_ = analyse_groups(with_centres(results, lambda of: {**of, "CHUV": undefined}))
+    side_by_side, *_ = analyse_groups(with_other_centres(results, lambda of: {**of, "CHUV": undefined}))
     first = [(row["centre"], row["value"]) for row in side_by_side.rows if row["of"] == "pengy (first)"]
     assert first == [("CHUP", 0.792), ("CHUV", None), ("all", 0.778)]
 
 
 def test_without_centres_there_is_nothing_to_show(results) -> None:
-    assert analyse_groups(with_centres(results, lambda _: {})) == []
+    assert analyse_groups(with_other_centres(results, lambda _: {})) == []
 
 
 def test_a_centre_of_one_case_is_left_out(results) -> None:
-    one = {"cases": 1}
-    of_one = with_centres(results, lambda of: {name: block.model_copy(update=one) for name, block in of.items()})
-    assert analyse_groups(of_one) == []
+    one_case = {"cases": 1}
+    changed = with_other_centres(
+        results, lambda of: {name: block.model_copy(update=one_case) for name, block in of.items()}
+    )
+    assert analyse_groups(changed) == []
 
 
 def test_a_team_that_skips_cases_hides_no_centre(results) -> None:
-    """The second team answers one case of CHUV, the first all 53: the centre stands with its 53 cases."""
-    few = with_centres(results, lambda of: {**of, "CHUV": of["CHUV"].model_copy(update={"cases": 1})})
-    teams = {"pengy": results.teams["pengy"], "other": few.teams["other"]}
+    """The second team answers one case of CHUV, the first all 53: the centre has 53 cases."""
+    few = with_other_centres(results, lambda of: {**of, "CHUV": of["CHUV"].model_copy(update={"cases": 1})})
+    teams = {"pengy": results.teams["pengy"], "second": few.teams["second"]}
     shown = analyse_groups(replace(few, teams=teams))[0]
     assert {(row["centre"], row["cases"]) for row in shown.rows} == {("CHUP", 48), ("CHUV", 53), ("all", 101)}
 
@@ -141,8 +145,8 @@ CASES = {
 
 
 @pytest.fixture
-def scored(tmp_path):
-    """A folder with the results of two teams with the same risks, and the table of the groups."""
+def results_folder(tmp_path):
+    """Write the results of two teams with the same risks, and the table of the groups."""
     (tmp_path / "truth.csv").write_text(
         "PatientID,Relapse,RFS\n"
         + "".join(f"{case},{relapse},{days}\n" for case, (relapse, days, _, _) in CASES.items())
@@ -160,14 +164,23 @@ def scored(tmp_path):
     return tmp_path
 
 
-def found(scored) -> list[TaskResults]:
-    return find_results(scored / "results", load_profile())
+def load_results(results_folder) -> list[TaskResults]:
+    return find_results(results_folder / "results", load_profile())
 
 
-def test_metrics_by_a_column_of_a_table(scored) -> None:
-    options = ["--cases", "--groups", f"{scored / 'clinical.csv'}:HPV status", "--figures", str(scored / "figures")]
-    assert report(["--results", str(scored / "results"), "--output", str(scored / "page.html"), *options]) == 0
-    figures = json.loads((scored / "figures" / "task2" / "by-hpv-status.json").read_text(encoding="utf-8"))
+def test_metrics_by_a_column_of_a_table(results_folder) -> None:
+    options = [
+        "--cases",
+        "--groups",
+        f"{results_folder / 'clinical.csv'}:HPV status",
+        "--figures",
+        str(results_folder / "figures"),
+    ]
+    assert (
+        report(["--results", str(results_folder / "results"), "--output", str(results_folder / "page.html"), *options])
+        == 0
+    )
+    figures = json.loads((results_folder / "figures" / "task2" / "by-hpv-status.json").read_text(encoding="utf-8"))
     values = {(row["group"], row["of"]): row["value"] for row in figures["rows"] if row["metric"] == "C-index"}
     # Of all pairs A before B, C, D, E, and C before the same: A beats B and E, ties D, C ties B, beats E and not D.
     shown = ("one (first)", "two", MEAN)
@@ -176,23 +189,36 @@ def test_metrics_by_a_column_of_a_table(scored) -> None:
     assert "No HPV status: 1 case." in figures["notes"]
 
 
-def test_two_columns_are_crossed(scored) -> None:
-    """The negative patients C and D are both in arm x, with a C-index of 0; A and B are alone, E has no HPV status."""
+def test_two_columns_are_crossed(results_folder) -> None:
+    """Only the negative patients C and D, both in arm x, form a group, with a C-index of 0; E has no HPV status."""
     lines = "".join(f"{case},{hpv},{arm}\n" for (case, (*_, hpv)), arm in zip(CASES.items(), "xyxxx", strict=True))
-    (scored / "clinical.csv").write_text(f"PatientID,HPV Status,Arm\n{lines}")
-    options = ["--groups", f"{scored / 'clinical.csv'}:HPV status,Arm", "--figures", str(scored / "figures"), "--cases"]
-    assert report(["--results", str(scored / "results"), "--output", str(scored / "page.html"), *options]) == 0
-    figures = json.loads((scored / "figures" / "task2" / "by-hpv-status-arm.json").read_text(encoding="utf-8"))
+    (results_folder / "clinical.csv").write_text(f"PatientID,HPV Status,Arm\n{lines}")
+    options = [
+        "--groups",
+        f"{results_folder / 'clinical.csv'}:HPV status,Arm",
+        "--figures",
+        str(results_folder / "figures"),
+        "--cases",
+    ]
+    assert (
+        report(["--results", str(results_folder / "results"), "--output", str(results_folder / "page.html"), *options])
+        == 0
+    )
+    figures = json.loads((results_folder / "figures" / "task2" / "by-hpv-status-arm.json").read_text(encoding="utf-8"))
     assert figures["columns"]["group"] == "HPV status, Arm"
     first = [row for row in figures["rows"] if row["of"] == "one (first)"]
     assert [(row["group"], row["cases"], row["value"]) for row in first] == [("0, x", 2, 0.0), ("all", 5, 0.6667)]
-    (of_case,) = add_groups(found(scored), [(scored / "clinical.csv", "HPV status, Arm")])[0].groups.values()
+    (of_case,) = add_groups(load_results(results_folder), [(results_folder / "clinical.csv", "HPV status, Arm")])[
+        0
+    ].groups.values()
     assert of_case == {"A": "1, x", "B": "1, y", "C": "0, x", "D": "0, x"}
 
 
-def test_a_column_whose_name_has_a_comma_is_one(scored) -> None:
-    (scored / "clinical.csv").write_text('PatientID,"Age, years"\nA,1\nB,2\nC,1\n')
-    (of_case,) = add_groups(found(scored), [(scored / "clinical.csv", "Age, years")])[0].groups.values()
+def test_a_column_whose_name_has_a_comma_is_one(results_folder) -> None:
+    (results_folder / "clinical.csv").write_text('PatientID,"Age, years"\nA,1\nB,2\nC,1\n')
+    (of_case,) = add_groups(load_results(results_folder), [(results_folder / "clinical.csv", "Age, years")])[
+        0
+    ].groups.values()
     assert of_case == {"A": "1", "B": "2", "C": "1"}
 
 
@@ -203,40 +229,39 @@ def test_a_column_whose_name_has_a_comma_is_one(scored) -> None:
         ("PatientID,Site\nA,x\nB,x\n", "Site", "1 different value of Site among the scored cases, expected 2 to 12"),
         ("PatientID,HPV,Site\nA,1,x\nB,0,x\n", "HPV, Site", "1 different value of Site among the scored cases"),
         ("PatientID,HPV\nZ-1,1\nZ-2,0\n", "HPV", "patients Z-1, Z-2"),
-        # It would replace the line of all cases.
+        # The group would replace the line of all cases.
         ("PatientID,Arm\nA,all\nB,0\n", "Arm", r"clinical\.csv: the group 'all' of Arm"),
     ],
 )
-def test_a_column_that_cannot_group_is_named(scored, table, column, message) -> None:
-    (scored / "clinical.csv").write_text(table)
+def test_a_column_that_cannot_group_is_named(results_folder, table, column, message) -> None:
+    (results_folder / "clinical.csv").write_text(table)
     with pytest.raises(HecktorError, match=message):
-        add_groups(found(scored), [(scored / "clinical.csv", column)])
+        add_groups(load_results(results_folder), [(results_folder / "clinical.csv", column)])
 
 
 @pytest.mark.parametrize(
     "columns", [("HPV Status", "HPV Status"), ("Site", "site!"), ("Centre",), ("a", "a distances")]
 )
-def test_columns_whose_figures_would_share_a_name_are_refused(scored, columns) -> None:
-    """Figures are files and anchors of the page: `by-site` may stand once, and `centre` is that of the results."""
+def test_columns_whose_figures_would_share_a_name_are_refused(results_folder, columns) -> None:
+    """The names of figures are files and anchors of the page, and `centre` is the name of the results' own figure."""
     tables = []
     for number, column in enumerate(columns):
-        tables.append((scored / f"{number}.csv", column))
+        tables.append((results_folder / f"{number}.csv", column))
         tables[-1][0].write_text(f"PatientID,{column}\nA,1\nB,1\nC,0\nD,0\n")
     with pytest.raises(HecktorError, match=f"--groups: columns {', '.join(columns)}"):
-        add_groups(found(scored), tables)
+        add_groups(load_results(results_folder), tables)
 
 
-def test_results_without_rows_have_no_groups(scored) -> None:
+def test_results_without_rows_have_no_groups(results_folder) -> None:
     results = [
-        replace(one, teams={name: of.model_copy(update={"results": []}) for name, of in one.teams.items()})
-        for one in found(scored)
+        replace(task, teams={name: team.model_copy(update={"results": []}) for name, team in task.teams.items()})
+        for task in load_results(results_folder)
     ]
     with pytest.raises(HecktorError, match="--groups: results without rows"):
-        add_groups(results, [(scored / "clinical.csv", "HPV Status")])
+        add_groups(results, [(results_folder / "clinical.csv", "HPV Status")])
 
 
-def test_a_column_of_the_centres_gives_the_stored_values_by_centre(challenge) -> None:
-    """The values by centre in metrics.json and those by a column with the same centres are one computation."""
+def test_grouping_by_centres_gives_the_stored_values_by_centre(challenge) -> None:
     results = challenge("hecktor2025", "segmentation")
     grouping = create_grouping(results, "site", results.centres)
     for team, metrics in results.teams.items():

@@ -10,20 +10,20 @@ from evaluation.ranking.comparisons import TOO_FEW, TOO_FEW_DIFFER
 from evaluation.results.task import TaskResults
 from reporting.analyses.leaderboards import analyse_significance, analyse_stability
 from tests.evaluation.builders import make_board, with_board
-from tests.reporting.analyses.conftest import ranks
+from tests.reporting.analyses.conftest import make_ranks
 
 
 @pytest.fixture
 def three_teams(two_teams) -> TaskResults:
-    """The two teams, and cat who is always third."""
+    """Add cat, who is always third, to the two teams."""
     stable = two_teams.board.stability.model_dump(exclude_unset=True)
     for ranking in (*stable["rankings"].values(), *stable["metrics"].values()):
-        ranking["teams"] |= ranks(cat={"3": 4})["teams"]
+        ranking["teams"] |= make_ranks(cat={"3": 4})["teams"]
     return with_board(two_teams, teams=[{"team": name} for name in ("ann", "bea", "cat")], stability=stable)
 
 
 def test_blobs_are_fractions_of_the_bootstrap_rankings(two_teams) -> None:
-    """The official ranking: ann first in 3 of 4. Kendall's tau between two teams would only repeat this."""
+    """In the official ranking ann is first in 3 of 4. Kendall's tau between two teams would only repeat this."""
     (blobs,) = analyse_stability(two_teams)
     official = [row for row in blobs.rows if row["ranking"].startswith("Official")]
     assert [(row["team"], row["rank"], row["fraction"]) for row in official] == [
@@ -37,7 +37,6 @@ def test_blobs_are_fractions_of_the_bootstrap_rankings(two_teams) -> None:
 
 
 def test_tau_of_three_teams(three_teams) -> None:
-    """Each panel states its tau, if it has one."""
     blobs, taus = analyse_stability(three_teams)
     assert list(dict.fromkeys(row["ranking"] for row in blobs.rows)) == [
         "Official ranking, tau 0.500 (-1.000 to 1.000)",
@@ -48,9 +47,9 @@ def test_tau_of_three_teams(three_teams) -> None:
 
 
 def test_tau_of_a_metric_that_does_not_rank(three_teams) -> None:
-    """2021 prints the tau of DSCagg, which did not rank then."""
+    """The overview of 2021 prints the tau of DSCagg, which did not rank."""
     stable = three_teams.board.stability.model_dump(exclude_unset=True)
-    metrics = {**stable["metrics"], "gtvp_dsc_agg": ranks(0.841, ann={"1": 4}, bea={"2": 4}, cat={"3": 4})}
+    metrics = {**stable["metrics"], "gtvp_dsc_agg": make_ranks(0.841, ann={"1": 4}, bea={"2": 4}, cat={"3": 4})}
     _, taus = analyse_stability(with_board(three_teams, stability={**stable, "metrics": metrics}))
     assert (taus.rows[-1]["ranking"], taus.rows[-1]["mean"]) == ("GTVp aggregated DSC alone", 0.841)
 
@@ -65,18 +64,17 @@ def test_pairwise_tests_with_intervals(two_teams) -> None:
 
 
 def test_pairs_follow_the_official_order(two_teams) -> None:
-    """The leaderboard's pairs are in the order of the files; the map's rows are not."""
     (tests,) = analyse_significance(with_board(two_teams, teams=[{"team": "bea"}, {"team": "ann"}]))
     assert [row["team"] for row in tests.rows[:2]] == ["bea", "ann"]
 
 
 def test_without_bootstrap_rankings_or_rivals_there_is_nothing_to_show(two_teams) -> None:
-    stability = {"bootstraps": 4, "rankings": {"m": ranks(ann={"1": 4})}, "metrics": {}}
-    of_one = make_board(
+    stability = {"bootstraps": 4, "rankings": {"m": make_ranks(ann={"1": 4})}, "metrics": {}}
+    single_team = make_board(
         {"m": "M"}, [{"team": "ann"}], stability=stability, comparisons={"m": {"test": "t", "pairs": []}}
     )
     without = with_board(two_teams, stability=None, comparisons=None)
-    for results in (without, replace(two_teams, leaderboard=of_one)):
+    for results in (without, replace(two_teams, leaderboard=single_team)):
         assert analyse_stability(results) == analyse_significance(results) == []
 
 
@@ -90,13 +88,13 @@ def test_without_bootstrap_rankings_or_rivals_there_is_nothing_to_show(two_teams
         ),
     ],
 )
-def test_the_second_test_stands_beside(two_teams, without_p: str, reason: str) -> None:
-    """Kang's test beside the bootstrap for one metric, which has no p; the other has no second test."""
-    boot = two_teams.board.comparisons["m"].model_dump(exclude_unset=True)
+def test_a_second_test_is_shown_with_the_deciding_one(two_teams, without_p: str, reason: str) -> None:
+    """Kang's test is the second test of one metric, which has no p; the other metric has no second test."""
+    deciding = two_teams.board.comparisons["m"].model_dump(exclude_unset=True)
     pairs = [{"team": "bea", "than": "ann", "p_holm": 1.0}, {"team": "ann", "than": "bea", "p_holm": 0.04}]
-    decided = [{**pair, "p": None, "p_holm": None, "without_p": without_p} for pair in boot["pairs"]]
+    decided = [{**pair, "p": None, "p_holm": None, "without_p": without_p} for pair in deciding["pairs"]]
     second = {"test": "bootstrap_difference", "pairs": decided, "other_tests": {"kang": pairs}}
-    comparisons = {"m": second, "gtvp_hd95_median_mm": {**boot, "other_tests": {}}}
+    comparisons = {"m": second, "gtvp_hd95_median_mm": {**deciding, "other_tests": {}}}
     (tests,) = analyse_significance(with_board(two_teams, comparisons=comparisons))
     assert [row.get("p_second") for row in tests.rows] == [0.04, 1.0, None, None]
     assert [row["p_holm"] for row in tests.rows][:2] == [None, None]

@@ -19,25 +19,25 @@ from reporting.analyses.tables import AnswerRows, collect_rows
 from tests.evaluation.tasks import MASK
 
 
-def primary(reference: int, predicted: int, shared: int) -> dict[str, Any]:
+def make_primary(reference: int, predicted: int, shared: int) -> dict[str, Any]:
     return {"gtvp_reference_voxels": reference, "gtvp_predicted_voxels": predicted, "gtvp_intersection_voxels": shared}
 
 
-def test_primary_found_of_all_and_of_those_answered(table) -> None:
-    """A found, B marked beside it, C not marked, D marked without a tumour: 1 of 3 cases, and 1 of 3 marked."""
-    rows = [primary(5, 4, 1), primary(5, 4, 0), primary(5, 0, 0), primary(0, 2, 0)]
-    (found,) = count_primaries_found(table({"ann": rows, "bea": [*rows[:1], *rows[2:3]]}))
-    counts = [(row["of"], row["team"], row["found"], row["cases"]) for row in found.rows]
+def test_primaries_found_of_all_and_of_the_marked_ones(table) -> None:
+    """In A it is found, in B marked elsewhere, in C not marked, in D marked without a tumour: 1 of 3 cases, 1 of 3 marked."""
+    rows = [make_primary(5, 4, 1), make_primary(5, 4, 0), make_primary(5, 0, 0), make_primary(0, 2, 0)]
+    (counted,) = count_primaries_found(table({"ann": rows, "bea": [*rows[:1], *rows[2:3]]}))
+    counts = [(row["of"], row["team"], row["found"], row["cases"]) for row in counted.rows]
     assert counts == [
         ("cases with a GTVp", "ann", 1, 3),
         ("cases with a GTVp", "bea", 1, 2),
         ("cases in which the team marks a GTVp", "ann", 1, 3),
         ("cases in which the team marks a GTVp", "bea", 1, 1),
     ]
-    assert found.rows[0]["fraction"] == 0.3333
+    assert counted.rows[0]["fraction"] == 0.3333
 
 
-def lesions(voxels: list[int], dsc: list[float | None], false: int = 0) -> dict[str, Any]:
+def make_lesions(voxels: list[int], dsc: list[float | None], false: int = 0) -> dict[str, Any]:
     missed = dsc.count(None)
     return {
         "voxel_volume_mm3": 10.0,
@@ -51,7 +51,7 @@ def lesions(voxels: list[int], dsc: list[float | None], false: int = 0) -> dict[
 
 def test_lesion_counts_and_lesion_wise_dsc(table) -> None:
     """Two detected with DSC 0.5 and 0.7, one missed, one false: (0.5 + 0.7 + 0 + 0) / 4 = 0.3."""
-    (counts,) = count_lesions(table({"ann": [lesions([10, 20], [0.5, None], 1), lesions([30], [0.7])]}))
+    (counts,) = count_lesions(table({"ann": [make_lesions([10, 20], [0.5, None], 1), make_lesions([30], [0.7])]}))
     assert [(row["outcome"], row["lesions"], row["lesion_dsc"]) for row in counts.rows] == [
         ("detected", 2, 0.3),
         ("missed", 1, 0.3),
@@ -59,16 +59,16 @@ def test_lesion_counts_and_lesion_wise_dsc(table) -> None:
     ]
 
 
-def test_without_any_lesion_there_is_nothing_to_count(table) -> None:
+def test_without_lesions_there_is_nothing_to_count(table) -> None:
     """HECKTOR 2020 and 2021 have no GTVn."""
-    assert count_lesions(table({"ann": [lesions([], [])]})) == []
+    assert count_lesions(table({"ann": [make_lesions([], [])]})) == []
 
 
 Pairs = list[tuple[int, int, float]]
 
 
-def pairs_row(references: int, predictions: int, pairs: Pairs) -> dict[str, Any]:
-    """A case with lesions of 10 voxels and these overlapping pairs: reference, prediction, IoU."""
+def make_pairs(references: int, predictions: int, pairs: Pairs) -> dict[str, Any]:
+    """Return a case with lesions of 10 voxels and these overlapping pairs: reference, prediction, IoU."""
     return {
         "voxel_volume_mm3": 10.0,
         "gtvn_lesions_reference_voxels": [10] * references,
@@ -78,12 +78,12 @@ def pairs_row(references: int, predictions: int, pairs: Pairs) -> dict[str, Any]
     }
 
 
-def by_name(table: AnswerRows) -> dict[str, Analysis]:
+def analyse_by_name(table: AnswerRows) -> dict[str, Analysis]:
     return {analysis.name: analysis for analysis in analyse_lesions(table)}
 
 
 # In A the first lesion is predicted in two parts; in B an IoU of 0.2 is not above 0.2.
-PARTS = [pairs_row(2, 3, [(0, 0, 0.35), (0, 1, 0.32), (1, 2, 0.6)]), pairs_row(1, 1, [(0, 0, 0.2)])]
+PARTS = [make_pairs(2, 3, [(0, 0, 0.35), (0, 1, 0.32), (1, 2, 0.6)]), make_pairs(1, 1, [(0, 0, 0.2)])]
 
 
 def test_f1_at_each_iou_threshold_by_hand(table) -> None:
@@ -91,7 +91,7 @@ def test_f1_at_each_iou_threshold_by_hand(table) -> None:
 
     Above 0.4 and 0.5 only the IoU of 0.6 matches: 1 detected, 3 false, 2 missed: 2/7. Above 0.6 nothing does.
     """
-    f1 = by_name(table({"ann": PARTS}))["gtvn-f1-by-iou"]
+    f1 = analyse_by_name(table({"ann": PARTS}))["gtvn-f1-by-iou"]
     assert [row["f1"] for row in f1.rows] == [0.8571, 0.5714, 0.5714, 0.2857, 0.2857, 0, 0, 0, 0]
     assert [row["iou_threshold"] for row in f1.rows] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
     counts = [f1.rows[2][outcome] for outcome in ("detected", "false", "missed")]
@@ -100,13 +100,13 @@ def test_f1_at_each_iou_threshold_by_hand(table) -> None:
 
 def test_lesions_are_matched_anew_at_each_threshold(table) -> None:
     """Above 0.3 the pair 0-0 matches: 1 detected, 1 false, 1 missed. Above 0.1 the pairs 0-1 and 1-0 detect both."""
-    f1 = by_name(table({"ann": [pairs_row(2, 2, [(0, 0, 0.5), (1, 0, 0.2), (0, 1, 0.15)])]}))["gtvn-f1-by-iou"]
+    f1 = analyse_by_name(table({"ann": [make_pairs(2, 2, [(0, 0, 0.5), (1, 0, 0.2), (0, 1, 0.15)])]}))["gtvn-f1-by-iou"]
     assert [row["f1"] for row in f1.rows[:3]] == [1, 0.5, 0.5]
 
 
 def test_many_to_many_f1_is_shown_with_one_to_one(table) -> None:
     """Above 0.3, one to one: 4/7 as above. Many to many: A has 3 detected, B 1 false and 1 missed: F1 6/8."""
-    f1 = by_name(table({"ann": PARTS}))["gtvn-f1-by-matching"]
+    f1 = analyse_by_name(table({"ann": PARTS}))["gtvn-f1-by-matching"]
     assert [(row["matching"], row["f1"]) for row in f1.rows] == [
         ("one to one (scored)", 0.5714),
         ("many to many (any overlap)", 0.75),
@@ -114,20 +114,20 @@ def test_many_to_many_f1_is_shown_with_one_to_one(table) -> None:
 
 
 def test_another_threshold_of_the_rules_is_shown_too(table) -> None:
-    """The threshold 0.25 lies between 0.2 and 0.3, and equality counts: the IoU of 0.2 still matches at 0.2."""
+    """Threshold 0.25 lies between 0.2 and 0.3, and equality counts: the IoU of 0.2 still matches at 0.2."""
     rows = table({"ann": PARTS})
     rules = rows.mask_rules.model_copy(update={"iou_threshold": 0.25, "iou_strict": False})
-    f1 = by_name(replace(rows, mask_rules=rules))["gtvn-f1-by-iou"]
+    f1 = analyse_by_name(replace(rows, mask_rules=rules))["gtvn-f1-by-iou"]
     assert [(row["iou_threshold"], row["f1"]) for row in f1.rows[1:4]] == [(0.2, 0.8571), (0.25, 0.5714), (0.3, 0.5714)]
     assert "at or above" in f1.caption
 
 
 def test_without_a_prediction_every_lesion_is_missed(table) -> None:
-    """Two lesions missed: F1 0 at every threshold; without any lesion of a team it is undefined."""
-    f1 = by_name(table({"ann": [pairs_row(2, 0, [])], "bea": [pairs_row(0, 0, [])]}))["gtvn-f1-by-iou"]
+    """Two lesions missed: F1 0 at every threshold; without lesions it is undefined."""
+    f1 = analyse_by_name(table({"ann": [make_pairs(2, 0, [])], "bea": [make_pairs(0, 0, [])]}))["gtvn-f1-by-iou"]
     assert {row["team"]: row["f1"] for row in f1.rows} == {"ann": 0, "bea": None}
     assert f1.rows[0]["missed"] == 2
-    assert analyse_lesions(table({"ann": [pairs_row(0, 0, [])]})) == []
+    assert analyse_lesions(table({"ann": [make_pairs(0, 0, [])]})) == []
 
 
 @pytest.mark.parametrize("matching", ["one_to_one", "any_overlap", "greedy"])
@@ -135,31 +135,30 @@ def test_without_a_prediction_every_lesion_is_missed(table) -> None:
 def test_f1_at_the_threshold_of_the_rules_is_the_aggregated_f1(table, matching, threshold, strict) -> None:
     """Random masks with many lesions in contact: F1 from stored rows is the metric of the evaluation."""
     update = {"matching": matching, "iou_threshold": threshold, "iou_strict": strict, "connectivity": 6}
-    empty = table({"ann": [pairs_row(1, 1, [])]})
+    empty = table({"ann": [make_pairs(1, 1, [])]})
     rules = empty.mask_rules.model_copy(update=update)
     rng = np.random.default_rng(3)
-    rows = [random_row(f"{number}", rules, rng) for number in range(12)]
+    rows = [draw_row(f"{number}", rules, rng) for number in range(12)]
     expected = float(make_columns(make_table(rows, MaskRow), "mm3").lesion_f1()(np.ones((1, len(rows))))[0])
     stored = table({"ann": [flatten_row(row.model_dump(mode="json")) for row in rows]})
-    by_iou = by_name(replace(stored, mask_rules=rules))["gtvn-f1-by-iou"]
+    by_iou = analyse_by_name(replace(stored, mask_rules=rules))["gtvn-f1-by-iou"]
     (f1,) = (row["f1"] for row in by_iou.rows if row["iou_threshold"] == threshold)
     assert f1 == pytest.approx(expected, rel=1e-3)
     assert 0 < f1 < 1
 
 
-def random_row(case: str, rules: MaskRules, rng: np.random.Generator) -> MaskRow:
+def draw_row(case: str, rules: MaskRules, rng: np.random.Generator) -> MaskRow:
     reference = rng.random((6, 14, 14)) < 0.2
     predicted = reference ^ (rng.random(reference.shape) < 0.05)
-    lesions = compare_lesions(reference, predicted, rules)
+    make_lesions = compare_lesions(reference, predicted, rules)
     overlap = Overlap(int((reference & predicted).sum()), int(reference.sum()), int(predicted.sum()))
-    gtvp = ComparedLabel(Overlap(0, 0, 0), lesions.false, "skip")
-    return make_mask_row(case, 1.0, gtvp, ComparedLabel(overlap, lesions.false, "skip", lesions))
+    gtvp = ComparedLabel(Overlap(0, 0, 0), make_lesions.false, "skip")
+    return make_mask_row(case, 1.0, gtvp, ComparedLabel(overlap, make_lesions.false, "skip", make_lesions))
 
 
-def test_f1_of_every_team_is_the_stored_one(challenge) -> None:
-    """At the edition's threshold, 0.3, the analysis and `gtvn_f1_agg` in metrics.json agree."""
+def test_f1_at_the_threshold_of_the_edition_is_the_stored_one(challenge) -> None:
     results = challenge("hecktor2025", "segmentation", cases=40)
-    f1 = by_name(collect_rows(results, MASK))["gtvn-f1-by-iou"]
+    f1 = analyse_by_name(collect_rows(results, MASK))["gtvn-f1-by-iou"]
     at_threshold = {row["team"]: row["f1"] for row in f1.rows if row["iou_threshold"] == 0.3}
     assert at_threshold == {team: pytest.approx(results.value(team, "gtvn_f1_agg"), rel=1e-3) for team in results.teams}
     assert {row["iou_threshold"] for row in f1.rows} == set(IOU_THRESHOLDS)
@@ -174,10 +173,10 @@ def test_recall_in_five_bins_of_the_volume_by_hand(table) -> None:
     sizes = list(range(10, 170, 10))
     detected = [None if size <= 40 or size % 20 == 0 else 0.8 for size in sizes]
     rows = [
-        pairs_row(0, 0, []) | {"gtvn_lesions_reference_voxels": sizes[part::2], "gtvn_lesions_dsc": detected[part::2]}
+        make_pairs(0, 0, []) | {"gtvn_lesions_reference_voxels": sizes[part::2], "gtvn_lesions_dsc": detected[part::2]}
         for part in (1, 0)
     ]
-    recall = by_name(table({"ann": rows}))["gtvn-recall-by-volume"]
+    recall = analyse_by_name(table({"ann": rows}))["gtvn-recall-by-volume"]
     assert [(row["volume_ml"], row["lesions"], row["detected"], row["recall"]) for row in recall.rows] == [
         (0.25, 4, 0, 0.0),
         (0.6, 3, 2, 0.6667),
@@ -188,6 +187,5 @@ def test_recall_in_five_bins_of_the_volume_by_hand(table) -> None:
 
 
 def test_recall_needs_three_lesions_in_each_bin(table) -> None:
-    """14 lesions are too few for five bins of three."""
-    assert "gtvn-recall-by-volume" not in by_name(table({"ann": [pairs_row(14, 0, [])]}))
-    assert "gtvn-recall-by-volume" in by_name(table({"ann": [pairs_row(15, 0, [])]}))
+    assert "gtvn-recall-by-volume" not in analyse_by_name(table({"ann": [make_pairs(14, 0, [])]}))
+    assert "gtvn-recall-by-volume" in analyse_by_name(table({"ann": [make_pairs(15, 0, [])]}))

@@ -1,4 +1,4 @@
-"""Every analysis of every edition: names, columns and charts agree, and all of it is JSON."""
+"""All analyses of an edition have consistent names, columns and charts, and are JSON."""
 
 from __future__ import annotations
 
@@ -26,34 +26,25 @@ CHANNELS = {
 }
 SETTINGS = {"kind", "domain", "orientation", "scale", "step", "diagonal", "pick"}
 
-EDITIONS = [
-    ("hecktor2020", "segmentation"),
-    ("hecktor2021", "segmentation"),
-    ("hecktor2021", "rfs"),
-    ("hecktor2022", "segmentation"),
-    ("hecktor2025", "segmentation"),
-    ("hecktor2025", "rfs"),
-    ("hecktor2025", "hpv"),
-    ("hecktor2026", "combined"),
-    ("hntsmrg2024", "mid-rt"),
-]
 # Surfaces, risks, and an edition of several answers.
 EACH_KIND = [("hecktor2021", "segmentation"), ("hecktor2025", "rfs"), ("hecktor2026", "combined")]
+# Masks without GTVn and without surfaces, and classes.
+EDITIONS = [*EACH_KIND, ("hecktor2020", "segmentation"), ("hecktor2025", "segmentation"), ("hecktor2025", "hpv")]
 
 
-def check(analyses: list[Analysis]) -> set[str]:
-    names = [one.name for one in analyses]
+def check_analyses(analyses: list[Analysis]) -> set[str]:
+    names = [analysis.name for analysis in analyses]
     assert len(set(names)) == len(names)
-    for one in analyses:
-        json.dumps(asdict(one), allow_nan=False)
-        assert one.rows, one.name
-        assert one.source, one.name
-        assert all(set(row) <= set(one.columns) for row in one.rows), one.name
-        if one.chart:
-            required, optional = CHANNELS[one.chart["kind"]]
-            channels = set(one.chart) - SETTINGS
-            assert required <= channels <= required | optional, one.name
-            assert {one.chart[channel] for channel in channels} <= set(one.columns), one.name
+    for analysis in analyses:
+        json.dumps(asdict(analysis), allow_nan=False)
+        assert analysis.rows, analysis.name
+        assert analysis.source, analysis.name
+        assert all(set(row) <= set(analysis.columns) for row in analysis.rows), analysis.name
+        if analysis.chart:
+            required, optional = CHANNELS[analysis.chart["kind"]]
+            channels = set(analysis.chart) - SETTINGS
+            assert required <= channels <= required | optional, analysis.name
+            assert {analysis.chart[channel] for channel in channels} <= set(analysis.columns), analysis.name
     return set(names)
 
 
@@ -61,8 +52,8 @@ def check(analyses: list[Analysis]) -> set[str]:
 def test_every_edition(challenge, edition: str, task: str) -> None:
     results = challenge(edition, task, cases=20)
     analyses = analyse_task(results)
-    names = check(analyses)
-    assert analyse_task(results, with_cases=False) == [one for one in analyses if not one.shows_patients]
+    names = check_analyses(analyses)
+    assert analyse_task(results, with_cases=False) == [analysis for analysis in analyses if not analysis.shows_patients]
     assert {"metrics", "rank-stability", "significance", "centres"} <= names
     prefix = "segmentation-" if edition == "hecktor2026" else ""
     if task in {"segmentation", "combined"}:
@@ -72,54 +63,54 @@ def test_every_edition(challenge, edition: str, task: str) -> None:
 
 
 def test_2026_has_analyses_of_each_answer(challenge) -> None:
-    names = check(analyse_task(challenge("hecktor2026")))
+    names = check_analyses(analyse_task(challenge("hecktor2026")))
     assert {"t_stage-confusion", "rfs-survival"} <= names
 
 
 @pytest.mark.parametrize(("edition", "task"), EACH_KIND)
 def test_a_single_team_has_no_rivals(challenge, edition: str, task: str) -> None:
-    names = check(analyse_task(challenge(edition, task, teams=1)))
+    names = check_analyses(analyse_task(challenge(edition, task, teams=1)))
     assert not names & {"rank-stability", "rank-correlation", "significance"}
 
 
 def test_a_few_cases(challenge) -> None:
     """Five bins of three cases need 15 cases with a GTVp; points need five."""
-    names = check(analyse_task(challenge("hecktor2021", "segmentation", cases=4)))
+    names = check_analyses(analyse_task(challenge("hecktor2021", "segmentation", cases=4)))
     assert "gtvp-dsc-by-case" in names
     assert not any(name.startswith("gtvp-dsc-and-volume") for name in names)
-    names = check(analyse_task(challenge("hecktor2021", "segmentation", cases=14)))
+    names = check_analyses(analyse_task(challenge("hecktor2021", "segmentation", cases=14)))
     assert "gtvp-dsc-and-volume" in names
     assert "gtvp-dsc-by-volume" not in names
-    check(analyse_task(challenge("hecktor2021", "segmentation", cases=1)))
+    check_analyses(analyse_task(challenge("hecktor2021", "segmentation", cases=1)))
 
 
 def test_teams_that_answer_nothing(challenge) -> None:
-    """Infinite HD95 of both teams, no primary found; no risk gives no survival."""
+    """Both teams have an infinite HD95 and no primary found; without risks there is no survival."""
     lost = challenge("hecktor2021", "segmentation", teams=2, lost=(0, 1))
-    by_name = {one.name: one for one in analyse_task(lost)}
-    check(list(by_name.values()))
+    by_name = {analysis.name: analysis for analysis in analyse_task(lost)}
+    check_analyses(list(by_name.values()))
     assert "distances" not in by_name
     assert {row["infinite"] for row in by_name["hd95-by-team"].rows} == {12}
     assert {row["median"] for row in by_name["hd95-by-team"].rows} == {None}
     assert {(row["of"], row["found"]) for row in by_name["primary-found"].rows} == {("cases with a GTVp", 0)}
     assert len(by_name["failed-cases"].rows) == 24
-    names = check(analyse_task(challenge("hecktor2025", "rfs", lost=(0, 1, 2))))
+    names = check_analyses(analyse_task(challenge("hecktor2025", "rfs", lost=(0, 1, 2))))
     assert "survival" not in names
 
 
-def without_rows(results: TaskResults) -> TaskResults:
+def remove_rows(results: TaskResults) -> TaskResults:
     teams = {name: metrics.model_copy(update={"results": [], "centres": {}}) for name, metrics in results.teams.items()}
     return replace(with_board(results, stability=None, comparisons=None), teams=teams, answers={})
 
 
 @pytest.mark.parametrize(("edition", "task"), EACH_KIND)
 def test_results_without_rows_have_the_analyses_of_aggregates(challenge, edition: str, task: str) -> None:
-    names = check(analyse_task(without_rows(challenge(edition, task))))
+    names = check_analyses(analyse_task(remove_rows(challenge(edition, task))))
     assert "metrics" in names
     assert names <= {"metrics", "other-metrics", "distances", "other-distances"}
 
 
 def test_between_tasks(challenge) -> None:
     results = [challenge("hecktor2025", task, number=place) for place, task in enumerate(("segmentation", "rfs"), 1)]
-    assert check(compare_tasks(results)) == {"correlation-between-tasks"}
+    assert check_analyses(compare_tasks(results)) == {"correlation-between-tasks"}
     assert compare_tasks(results[:1]) == []

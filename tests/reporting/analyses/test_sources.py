@@ -1,4 +1,4 @@
-"""Results of a report, figures of the scans beside them, and masks in the folders that a rehearsal writes."""
+"""Results of a report, figures of the scans next to them, and masks in the folders of a rehearsal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from reporting.analyses.sources import (
 from tests.evaluation.builders import make_board, make_metrics, make_results
 
 
-def mask(path: Path) -> Path:
+def write_empty_mask(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_mask(path, np.zeros((4, 4, 4), np.uint8), Geometry((4, 4, 4), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
     return path
@@ -37,32 +37,32 @@ def mask(path: Path) -> Path:
     ("edition", "folder"), [("hecktor2025", "predictions"), ("hecktor2026", "predictions/segmentation")]
 )
 def test_masks_of_one_answer_and_of_several(edition: str, folder: str, tmp_path: Path) -> None:
-    """The masks lie beside the team's metrics.json, those of several answers in the mask's folder."""
-    path = mask(tmp_path / "task1" / "a" / folder / "CHUM-001.mha")
+    """They lie next to the team's metrics.json, and with several answers in the mask's folder."""
+    path = write_empty_mask(tmp_path / "task1" / "a" / folder / "CHUM-001.mha")
     task = load_edition(edition).algorithms[0]
     folders = {"a": tmp_path / "task1" / "a", "without-masks": tmp_path / "task1" / "without-masks"}
-    found = find_masks(make_results({}, task, edition, folders=folders), ["a", "without-masks"], {})
-    assert found == {"a": {"CHUM-001": path}}
+    masks = find_masks(make_results({}, task, edition, folders=folders), ["a", "without-masks"], {})
+    assert masks == {"a": {"CHUM-001": path}}
 
 
 @pytest.mark.parametrize(
-    ("stated", "given"), [("hecktor2026", None), ("hecktor2021", None), ("hecktor2021", "hecktor2021")]
+    ("stated", "chosen"), [("hecktor2026", None), ("hecktor2021", None), ("hecktor2021", "hecktor2021")]
 )
-def test_the_edition_is_that_of_the_results(stated: str, given: str | None, tmp_path: Path) -> None:
-    write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": stated})
-    assert load_results_profile(tmp_path, given).edition.name == stated
-    assert load_results_profile(None, given).edition.name == (given or "hecktor2025")
+def test_the_edition_comes_from_the_results(stated: str, chosen: str | None, tmp_path: Path) -> None:
+    write_json(tmp_path / "task1" / "leaderboard.json", make_whole_board(["a"]) | {"edition": stated})
+    assert load_results_profile(tmp_path, chosen).edition.name == stated
+    assert load_results_profile(None, chosen).edition.name == (chosen or "hecktor2025")
 
 
-def test_an_edition_of_one_s_own_is_given_as_its_file(tmp_path: Path) -> None:
-    write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": "my_own"})
+def test_a_custom_edition_is_chosen_by_its_file(tmp_path: Path) -> None:
+    write_json(tmp_path / "task1" / "leaderboard.json", make_whole_board(["a"]) | {"edition": "my_own"})
     text = files("contract.editions").joinpath("hecktor2021.json").read_text()
     write_json(tmp_path / "mine.json", json.loads(text) | {"name": "my_own"})
     assert load_results_profile(tmp_path, str(tmp_path / "mine.json")).edition.name == "my_own"
 
 
 @pytest.mark.parametrize(
-    ("stated", "given", "message"),
+    ("stated", "chosen", "message"),
     [
         ("my_own", None, r"^task1/leaderboard.json: edition 'my_own', expected one of hecktor2020, .* --edition$"),
         ("hecktor2025", "hecktor2026", "--edition: found hecktor2026, expected hecktor2025, which task1/leaderb"),
@@ -70,16 +70,16 @@ def test_an_edition_of_one_s_own_is_given_as_its_file(tmp_path: Path) -> None:
     ],
 )
 def test_no_other_edition_takes_the_place_of_the_results(
-    stated: str, given: str | None, message: str, tmp_path: Path
+    stated: str, chosen: str | None, message: str, tmp_path: Path
 ) -> None:
-    """Another edition's rules would match lesions and check rows as the scores did not."""
-    write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": stated})
+    """By another edition's rules lesions and rows would not agree with the scores."""
+    write_json(tmp_path / "task1" / "leaderboard.json", make_whole_board(["a"]) | {"edition": stated})
     with pytest.raises(HecktorError, match=message):
-        load_results_profile(tmp_path, given)
+        load_results_profile(tmp_path, chosen)
 
 
-def test_a_folder_that_is_given(tmp_path: Path) -> None:
-    path = mask(tmp_path / "mine" / "CHUM-001.mha")
+def test_masks_in_another_folder(tmp_path: Path) -> None:
+    path = write_empty_mask(tmp_path / "mine" / "CHUM-001.mha")
     assert find_masks(None, ["a"], {"a": path.parent}) == {"a": {"CHUM-001": path}}
     with pytest.raises(HecktorError, match="no folder 'absent' for team 'a'"):
         find_masks(None, ["a"], {"a": tmp_path / "absent"})
@@ -90,7 +90,7 @@ def test_a_folder_that_is_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["teams", "out_of_competition"])
 @pytest.mark.parametrize(("kind", "edition"), [("risks", "hecktor2025"), ("four_answers", "hecktor2026")])
 def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edition: str, part: str) -> None:
-    """A report shows rows and values beside each other, so they must agree as in a ranking."""
+    """Rows and values of a report must agree, as in a ranking."""
     declared = load_edition(edition)
     content = valid_metrics(kind)
     content["aggregates"] |= FIGURES
@@ -99,7 +99,7 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
     folder.mkdir(parents=True)
     sound = tmp_path / f"task{number}" / "sound"
     ranked, outside = (["sound", "a"], []) if part == "teams" else (["sound"], ["a"])
-    board = whole_board(ranked, outside, task=content["provenance"]["task"])
+    board = make_whole_board(ranked, outside, task=content["provenance"]["task"])
     (folder.parent / "leaderboard.json").write_text(json.dumps(board))
     (folder / "metrics.json").write_text(json.dumps(content))
     write_json(sound / "metrics.json", content)
@@ -123,8 +123,8 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
         ({"comparisons": {}}, ": found an object, expected comparisons of x"),
     ],
 )
-def test_a_leaderboard_of_another_make(tmp_path: Path, changes: dict[str, Any] | None, message: str) -> None:
-    board = [] if changes is None else whole_board(["a"]) | changes
+def test_an_invalid_leaderboard(tmp_path: Path, changes: dict[str, Any] | None, message: str) -> None:
+    board = [] if changes is None else make_whole_board(["a"]) | changes
     (tmp_path / "task1").mkdir()
     (tmp_path / "task1" / "leaderboard.json").write_text(json.dumps(board))
     with pytest.raises(HecktorError) as error:
@@ -135,25 +135,24 @@ def test_a_leaderboard_of_another_make(tmp_path: Path, changes: dict[str, Any] |
 FIGURES = {"x": {"value": 0.5, "ci95_low": None, "ci95_high": None}}
 
 
-def whole_board(teams: Sequence[str], beside: Sequence[str] = (), task: str = "segmentation") -> dict[str, Any]:
-    """A leaderboard of one metric `x`, without bootstrap rankings; all teams share the first rank."""
+def make_whole_board(teams: Sequence[str], unranked: Sequence[str] = (), task: str = "segmentation") -> dict[str, Any]:
+    """Return a leaderboard of one metric `x`, without bootstrap rankings; all teams share the first rank."""
     ranked = [{"team": team, "rank": 1, "metrics": FIGURES} for team in teams]
-    outside = [{"team": team, "metrics": FIGURES} for team in beside]
+    outside = [{"team": team, "metrics": FIGURES} for team in unranked]
     return make_board({"x": "X"}, ranked, task=task, out_of_competition=outside).to_dict()
 
 
-def write_results(folder: Path, teams: Sequence[str], beside: Sequence[str] = (), task: str = "segmentation") -> None:
-    """Results of the teams, and of the first row out of competition."""
-    for team in (*teams, *beside[:1]):
+def write_results(folder: Path, teams: Sequence[str], unranked: Sequence[str] = (), task: str = "segmentation") -> None:
+    """Write results of the teams, and of the first row out of competition."""
+    for team in (*teams, *unranked[:1]):
         write_json(folder / team / "metrics.json", make_metrics({"x": (0.5,)}).to_dict())
-    write_json(folder / "leaderboard.json", whole_board(teams, beside, task))
+    write_json(folder / "leaderboard.json", make_whole_board(teams, unranked, task))
 
 
 @pytest.mark.parametrize("board", ["", "task1"])
 def test_results_as_rank_and_rehearse_write_them(tmp_path: Path, board: str) -> None:
-    """The teams lie beside the leaderboard."""
     write_results(tmp_path / board, ["a", "b"], ["out"])
-    path = mask(tmp_path / board / "a" / "predictions" / "CHUM-001.mha")
+    path = write_empty_mask(tmp_path / board / "a" / "predictions" / "CHUM-001.mha")
     (results,) = find_results(tmp_path, load_profile("hecktor2025"))
     assert (results.task.number, list(results.teams)) == (1, ["a", "b"])
     assert list(results.out_of_competition) == ["out"]
@@ -169,12 +168,12 @@ def test_a_team_without_metrics(tmp_path: Path) -> None:
         find_results(tmp_path, load_profile("hecktor2025"))
 
 
-def test_a_team_s_file_is_the_ranked_one(tmp_path: Path) -> None:
-    """Under the names of `rank --names`, the file is found by its path; another file of the name is refused."""
+def test_the_file_of_a_team_is_found_by_its_path(tmp_path: Path) -> None:
+    """With the names of `rank --names` the path decides; a changed file is refused."""
     write_results(tmp_path, ["folder"])
-    board = whole_board(["team"]) | {"files": {"team": "../folder/metrics.json"}}
+    board = make_whole_board(["team"]) | {"files": {"team": "../folder/metrics.json"}}
     write_json(tmp_path / "board" / "leaderboard.json", board)
-    prediction = mask(tmp_path / "folder" / "predictions" / "CHUM-001.mha")
+    prediction = write_empty_mask(tmp_path / "folder" / "predictions" / "CHUM-001.mha")
     (results,) = find_results(tmp_path / "board", load_profile("hecktor2025"))
     assert list(results.teams) == ["team"]
     assert find_masks(results, ["team"], {}) == {"team": {"CHUM-001": prediction}}
@@ -186,23 +185,23 @@ def test_a_team_s_file_is_the_ranked_one(tmp_path: Path) -> None:
 
 
 def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
-    """HNTS-MRG 2024: both tasks are segmentations, of team a before therapy, of b during it."""
+    """Both tasks of HNTS-MRG 2024 are segmentations."""
     for number, team in ((1, "a"), (2, "b")):
         write_results(tmp_path / f"task{number}", [team])
     results = find_results(tmp_path, load_profile("hecktor2025"))
-    assert [(one.task.number, one.task.name, next(iter(one.teams))) for one in results] == [
+    assert [(task.task.number, task.task.name, next(iter(task.teams))) for task in results] == [
         (1, "segmentation", "a"),
         (2, "segmentation", "b"),
     ]
 
 
-def test_rows_out_of_competition_bring_their_metrics_if_they_have_any(tmp_path: Path) -> None:
+def test_rows_out_of_competition_may_have_metrics(tmp_path: Path) -> None:
     write_results(tmp_path / "task1", ["a"], ["ensemble", "observers"])
     (results,) = find_results(tmp_path, load_profile("hecktor2025"))
     assert list(results.out_of_competition) == ["ensemble"]
 
 
-def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:
+def test_scans_of_a_study_next_to_the_results(tmp_path: Path) -> None:
     write_results(tmp_path / "task1", ["a"])
     table = tmp_path / "baselines.csv"
     table.write_text("case,gtvp_suv_max,gtvp_volume_ml\nA,9.5,\nB,,3\n")
@@ -217,21 +216,21 @@ def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:
 
 
 def test_scans_of_another_cohort(tmp_path: Path) -> None:
-    """The scored GTVp of A has 2 ml; the table may differ by rounding, and a task of another reference goes without."""
+    """The scored GTVp of A has 2 ml; a table may differ by rounding, and a task of another reference has no scans."""
     mask_task, risk_task = load_edition("hecktor2025").algorithms[:2]
 
-    def of(task: Algorithm, mm3: float = 2000.0, **options: str) -> TaskResults:
+    def make_task(task: Algorithm, mm3: float = 2000.0, **options: str) -> TaskResults:
         row = {"case": "A", "gtvp_reference_mm3": mm3}
         return make_results({"a": make_metrics(rows=[row], provenance={"options": options})}, task)
 
-    same, other = ({"A": {"gtvp_volume_ml": volume, "gtvp_suv_max": 9.0}} for volume in (2.0004, 3.0))
-    assert [one.scans for one in add_scans([of(mask_task), of(risk_task)], same)] == [same, same]
-    later = of(mask_task.with_number(2), 9.0)
-    assert [one.scans for one in add_scans([of(mask_task), later], same)] == [same, {}]
-    assert add_scans([of(mask_task, bounding_boxes_sha256="ab")], other)[0].scans == other
+    same, changed = ({"A": {"gtvp_volume_ml": volume, "gtvp_suv_max": 9.0}} for volume in (2.0004, 3.0))
+    assert [task.scans for task in add_scans([make_task(mask_task), make_task(risk_task)], same)] == [same, same]
+    later = make_task(mask_task.with_number(2), 9.0)
+    assert [task.scans for task in add_scans([make_task(mask_task), later], same)] == [same, {}]
+    assert add_scans([make_task(mask_task, bounding_boxes_sha256="ab")], changed)[0].scans == changed
     message = r"^baselines\.csv: GTVp of A 3 ml, expected the 2 ml that were scored; is this another cohort\?$"
     with pytest.raises(HecktorError, match=message):
-        add_scans([of(mask_task)], other)
+        add_scans([make_task(mask_task)], changed)
 
 
 def test_results_that_cannot_be_shown(tmp_path: Path) -> None:
@@ -245,20 +244,22 @@ def test_results_that_cannot_be_shown(tmp_path: Path) -> None:
 
 
 def test_metrics_that_decide_a_ranking():
-    """2021: the HD95 decides within the Borda count; HPV status: specificity only breaks ties of balanced accuracy.
+    """By 2021 the HD95 decides within the Borda count; of HPV status specificity only breaks ties of balanced accuracy.
 
     A ranking that the edition does not know is decided by the metric of its name, or by all.
     """
 
-    def deciding(edition: str, task: str, **board: Any) -> list[str]:
+    def list_deciding_metrics(edition: str, task: str, **board: Any) -> list[str]:
         profile = load_profile(edition).task(task)
         named = {"official": profile.ranking.official, **board}
-        leaderboard = make_board({name: one.title for name, one in profile.metrics.items()}, [{"team": "a"}], **named)
+        leaderboard = make_board(
+            {name: metric.title for name, metric in profile.metrics.items()}, [{"team": "a"}], **named
+        )
         return TaskResults(profile, {}, leaderboard=leaderboard).deciding_metrics
 
-    assert deciding("hecktor2021", "segmentation") == ["gtvp_dsc_mean", "gtvp_hd95_median_mm"]
-    assert deciding("hecktor2025", "hpv") == ["balanced_accuracy"]
-    assert deciding("hntsmrg2024", "pre-rt") == ["dsc_agg_mean"]
+    assert list_deciding_metrics("hecktor2021", "segmentation") == ["gtvp_dsc_mean", "gtvp_hd95_median_mm"]
+    assert list_deciding_metrics("hecktor2025", "hpv") == ["balanced_accuracy"]
+    assert list_deciding_metrics("hntsmrg2024", "pre-rt") == ["dsc_agg_mean"]
     every = list(load_profile("hecktor2025").task("hpv").metrics)
-    assert deciding("hecktor2025", "hpv", official="unknown") == every
-    assert deciding("hecktor2025", "hpv", official=every[1]) == every[1:2]
+    assert list_deciding_metrics("hecktor2025", "hpv", official="unknown") == every
+    assert list_deciding_metrics("hecktor2025", "hpv", official=every[1]) == every[1:2]

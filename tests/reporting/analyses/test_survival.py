@@ -22,12 +22,19 @@ from tests.evaluation.builders import make_metrics, make_results
 from tests.evaluation.tasks import RFS, RISK
 
 
-def row(risk: float | None, years: float, relapse: bool) -> dict[str, Any]:
+def make_row(risk: float | None, years: float, relapse: bool) -> dict[str, Any]:
     return {"risk": risk, "rfs_days": years * DAYS_PER_YEAR, "relapse": relapse}
 
 
 # The median risk is 3.5: 6, 5 and 4 are high.
-ROWS = [row(6, 1, True), row(5, 2, True), row(4, 4, False), row(3, 1.5, False), row(2, 3, True), row(1, 5, False)]
+ROWS = [
+    make_row(6, 1, True),
+    make_row(5, 2, True),
+    make_row(4, 4, False),
+    make_row(3, 1.5, False),
+    make_row(2, 3, True),
+    make_row(1, 5, False),
+]
 
 
 def test_curves_fall_at_recurrences(table) -> None:
@@ -62,15 +69,15 @@ def test_a_predicted_time_is_a_low_risk() -> None:
 
 
 def test_patients_and_teams_without_a_risk(table) -> None:
-    """Equal risks leave the group above the median empty; a team without any risk is named."""
-    equal = [row(1.0, 1, True), row(1.0, 2, False), row(None, 3, True)]
-    curves, at_risk = analyse_survival(table({"ann": equal, "bea": [row(None, 1, True)] * 3}, RISK, RFS))
+    """Equal risks leave the group above the median empty; a team without risks is named."""
+    equal = [make_row(1.0, 1, True), make_row(1.0, 2, False), make_row(None, 3, True)]
+    curves, at_risk = analyse_survival(table({"ann": equal, "bea": [make_row(None, 1, True)] * 3}, RISK, RFS))
     assert [(line["group"], line["patients"], line["p"]) for line in at_risk.rows] == [
         ("higher risk", 0, None),
         ("lower risk", 2, None),
     ]
     assert curves.notes == ("Without a risk for any patient: bea.",)
-    assert analyse_survival(table({"bea": [row(None, 1, True)]}, RISK, RFS)) == []
+    assert analyse_survival(table({"bea": [make_row(None, 1, True)]}, RISK, RFS)) == []
 
 
 def test_kaplan_meier_by_hand() -> None:
@@ -87,16 +94,16 @@ def test_kaplan_meier_by_hand() -> None:
 
 
 def test_log_rank_without_two_groups_or_events_does_not_exist() -> None:
-    times, none = np.array([1.0, 2, 3]), np.zeros(3, np.bool_)
+    times, no_patient = np.array([1.0, 2, 3]), np.zeros(3, np.bool_)
     group = np.array([True, False, False])
-    assert log_rank_p(times, ~none, none) is None
-    assert log_rank_p(times, none, group) is None
-    assert log_rank_p(times, times > 1, group) is None, "nobody of the group is left at the recurrences"
+    assert log_rank_p(times, ~no_patient, no_patient) is None
+    assert log_rank_p(times, no_patient, group) is None
+    assert log_rank_p(times, times > 1, group) is None, "the group is empty at the recurrences"
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_lifelines_agrees(seed: int) -> None:
-    """Curves with ties, intervals also where nobody or everybody is free of recurrence, restricted mean, log-rank."""
+    """Compare curves with ties, intervals also at 0 and 1, restricted mean and log-rank."""
     lifelines = pytest.importorskip("lifelines")
     from lifelines.statistics import logrank_test
     from lifelines.utils import restricted_mean_survival_time

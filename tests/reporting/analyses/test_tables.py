@@ -39,7 +39,7 @@ def test_boxes_of_few_and_of_infinite_values(values: list[float], expected: dict
     assert summarise_box(values) == {**expected, "outliers": []}
 
 
-def test_outliers_stand_as_often_as_they_occur() -> None:
+def test_outliers_are_listed_as_often_as_they_occur() -> None:
     """Two zeros and a 0.1 below eight values each of 0.8 and 0.9: quartiles 0.8 and 0.9, whiskers from 0.8 to 0.9.
 
     The mean, (8 x 0.8 + 8 x 0.9 + 0.1) / 19 = 0.7211, lies outside of the box.
@@ -50,7 +50,6 @@ def test_outliers_stand_as_often_as_they_occur() -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40).map(lambda values: [round(value, 3) for value in values]))
 def test_whiskers_and_outliers_hold_all_values(values: list[float]) -> None:
-    """Each value lies within the whiskers or is an outlier, and no outlier lies within 1.5 ranges of the box."""
     box = summarise_box(values)
     inside = [value for value in values if box["low"] <= value <= box["high"]]
     assert sorted([*inside, *box["outliers"]]) == sorted(values)
@@ -65,7 +64,7 @@ def test_four_significant_digits() -> None:
 
 
 def test_rows_are_aligned_by_case(table) -> None:
-    """The second team lacks B; the reference of A stands in its row only."""
+    """Team two lacks B; only its row has the reference of A."""
     first = [{"case": "B", "gtvp_dsc": 0.5, "gtvp_reference_mm3": 7.0}]
     second = [{"case": "A", "gtvp_dsc": None, "gtvp_reference_mm3": 3.0}]
     rows = table({"one": first, "two": second})
@@ -85,7 +84,7 @@ def test_teams_without_rows_are_left_out(table) -> None:
     assert table({"public": [], "other": [{"gtvp_dsc": 1.0}]}).names == ("other",)
 
 
-def test_cases_have_their_centres_if_the_files_tell_them() -> None:
+def test_cases_have_the_centres_of_the_files() -> None:
     rows = [{"gtvp_dsc": 0.5}, {"gtvp_dsc": 0.4}]
     named = make_metrics(rows=rows, centres={"CHUP": {"cases": 1, "names": ["B"], "aggregates": {}}})
     table = collect_rows(make_results({"one": named}), MASK)

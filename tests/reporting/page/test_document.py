@@ -11,29 +11,29 @@ from reporting.page.document import HtmlPage, Section, render_page
 from reporting.page.html import NEUTRAL, TEAM_COLOURS, Cell, Row, assign_colours, make_value_cell, render_table
 
 
-def luminance(colour: str) -> float:
-    """Relative luminance of a hexadecimal colour (WCAG 2)."""
+def compute_luminance(colour: str) -> float:
+    """Return the relative luminance of a hexadecimal colour (WCAG 2)."""
     parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def contrast(one: str, other: str) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+def compute_contrast(first: str, second: str) -> float:
+    light, dark = sorted((compute_luminance(first), compute_luminance(second)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
 def test_colours_of_teams_stand_out_from_the_page_in_both_schemes() -> None:
-    """3 : 1 is what WCAG 2.1 asks of graphical objects; 21 : 1 is that of black and white."""
-    assert contrast("#000000", "#ffffff") == 21
+    """WCAG 2.1 asks for 3 : 1 for graphical objects; black on white has 21 : 1."""
+    assert compute_contrast("#000000", "#ffffff") == 21
     style = render_page(HtmlPage("t", "l", (), "f"))
     backs = re.findall(r"--back: (#\w+)", style)
     assert len(backs) == 2
-    assert all(contrast(colour, back) >= 3 for colour in (*TEAM_COLOURS, NEUTRAL) for back in backs)
+    assert all(compute_contrast(colour, back) >= 3 for colour in (*TEAM_COLOURS, NEUTRAL) for back in backs)
     assert len(set(TEAM_COLOURS)) == 10
 
 
-def test_the_leading_ten_teams_have_colours_of_their_own() -> None:
+def test_the_leading_ten_teams_have_different_colours() -> None:
     colours = assign_colours([f"t{place}" for place in range(12)])
     assert list(colours.values()) == [*TEAM_COLOURS, NEUTRAL, NEUTRAL]
 
@@ -56,8 +56,8 @@ def test_bundles_come_with_their_licences() -> None:
         assert words in html
 
 
-def test_the_policy_allows_the_scripts_of_the_page_and_no_other() -> None:
-    """The hash of each script element that runs, as the browser computes it: SHA-256 of the text between the tags."""
+def test_the_policy_allows_only_the_scripts_of_the_page() -> None:
+    """Browsers hash the text between the tags of each script with SHA-256."""
     html = render_page(HtmlPage("t", "l", (), "f", scripts=("report/cases.js",)))
     policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', html).group(1)
     scripts = re.findall(r"<script(?: type=\"module\")?>(.*?)</script>", html, flags=re.DOTALL)
@@ -65,7 +65,7 @@ def test_the_policy_allows_the_scripts_of_the_page_and_no_other() -> None:
     assert len(hashes) == 3
     directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
     assert directives["default-src"] == "'none'"
-    assert directives["script-src"].split() == [*(f"'sha256-{one}'" for one in hashes), "'strict-dynamic'"]
+    assert directives["script-src"].split() == [*(f"'sha256-{digest}'" for digest in hashes), "'strict-dynamic'"]
     assert html.index("Content-Security-Policy") < html.index("<style>")
 
 

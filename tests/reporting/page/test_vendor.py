@@ -1,4 +1,4 @@
-"""The bundles of other projects are those that were published, with their licences."""
+"""Bundles of other projects equal the published ones and have their licences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A challenge of any size as plain data: three tasks, teams whose DSC, risks and classes get worse by place."""
+"""Build a challenge of any size as plain data: three tasks, teams whose DSC, risks and classes get worse by place."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ METRICS = {
 }
 
 
-def names(count: int) -> list[str]:
+def name_teams(count: int) -> list[str]:
     return [f"Team {place:02d} of the University Hospital" for place in range(1, count + 1)]
 
 
-def cases(count: int) -> list[str]:
+def name_cases(count: int) -> list[str]:
     return [f"{('CHUM', 'CHUP', 'MDA')[number % 3]}-{number:03d}" for number in range(1, count + 1)]
 
 
-def content(
+def build_content(
     teams: Sequence[str], case_names: Sequence[str], pictures: Sequence[CasePicture] = (), title: str = "Challenge"
 ) -> PageContent:
-    results = [_results(task, teams, case_names) for task in (SEGMENTATION, RFS, HPV)]
-    analyses = {one.key: analyse_task(one) for one in results}
+    results = [_build_results(task, teams, case_names) for task in (SEGMENTATION, RFS, HPV)]
+    analyses = {task.key: analyse_task(task) for task in results}
     analyses[BETWEEN_TASKS] = compare_tasks(results)
     return PageContent(title, "", results, analyses, pictures, assign_colours(teams), with_cases=True)
 
 
-def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> TaskResults:
+def _build_results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> TaskResults:
     rng = np.random.default_rng(1)
     metrics = METRICS[task.name]
     halves = {"aggregates": {name: {"value": 0.5} for name in metrics}}
@@ -57,18 +57,18 @@ def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> Task
     of_teams = {
         team: make_metrics(
             dict.fromkeys(metrics, figures[place]),
-            _rows(task, case_names, place, rng),
+            _make_rows(task, case_names, place, rng),
             cases={"used": len(case_names), "in_ground_truth": len(case_names), "missing": [], "failed": []},
             provenance={"version": "1", "bootstraps": 9, "seed": 1},
             centres=centres,
         )
         for place, team in enumerate(teams)
     }
-    return make_results(of_teams, task, leaderboard=board(metrics, teams, figures))
+    return make_results(of_teams, task, leaderboard=build_board(metrics, teams, figures))
 
 
 def lose_nodes(page: PageContent) -> PageContent:
-    """Take the GTVn out of the first case's reference: the second team marks one, the third has no usable mask."""
+    """Take the GTVn out of the first case's reference: the second team marks one, the third has an unusable mask."""
     parts = [
         {"gtvn_dsc": None, "gtvn_predicted_voxels": 0},
         {"gtvn_dsc": 0.0, "gtvn_predicted_voxels": 5},
@@ -77,22 +77,24 @@ def lose_nodes(page: PageContent) -> PageContent:
     for number, team in enumerate(page.results[0].teams.values()):
         part = parts[number] if number < len(parts) else parts[0]
         team.results[0].update({"gtvn_reference_voxels": 0, "gtvn_reference_mm3": 0.0, **part})
-    return replace(page, results=[replace(task) for task in page.results])  # without the flat rows that they keep
+    return replace(page, results=[replace(task) for task in page.results])  # drops the cached flat rows
 
 
-def board(metrics: dict[str, str], teams: Sequence[str], figures: Sequence[tuple[float, float, float]]) -> Leaderboard:
-    """Neighbours differ by 0.01 +- 0.015 in every metric, so that no order is claimed between them."""
+def build_board(
+    metrics: dict[str, str], teams: Sequence[str], figures: Sequence[tuple[float, float, float]]
+) -> Leaderboard:
+    """Build a leaderboard whose neighbours differ by 0.01 +- 0.015 in every metric, which is not significant."""
 
-    def difference(mean: float) -> dict[str, float]:
+    def make_difference(mean: float) -> dict[str, float]:
         p, p_holm = (0.001, 0.004) if mean > 0.015 else (0.4, 0.9)
         ends = {"ci95_low": mean - 0.015, "ci95_high": mean + 0.015}
         return {"difference": mean, "sd": 0.01, **ends, "p": p, "p_holm": p_holm}
 
     pairs = [
-        {"team": one, "than": other, **difference((place_other - place) / 100)}
-        for place, one in enumerate(teams)
-        for place_other, other in enumerate(teams)
-        if one != other
+        {"team": team, "than": than, **make_difference((other_place - place) / 100)}
+        for place, team in enumerate(teams)
+        for other_place, than in enumerate(teams)
+        if team != than
     ]
     standing = {
         "teams": {
@@ -123,8 +125,8 @@ def board(metrics: dict[str, str], teams: Sequence[str], figures: Sequence[tuple
     return make_board(metrics, entries, official="nested_borda", stability=stability, comparisons=comparisons)
 
 
-def _rows(task: Any, case_names: Sequence[str], place: int, rng: np.random.Generator) -> list[dict[str, Any]]:
-    make = {SEGMENTATION.name: _mask_row, RFS.name: _risk_row, HPV.name: _class_row}[task.name]
+def _make_rows(task: Any, case_names: Sequence[str], place: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+    make = {SEGMENTATION.name: _make_mask_row, RFS.name: _make_risk_row, HPV.name: _make_class_row}[task.name]
     rows = []
     for number, case in enumerate(case_names):
         row = {"case": case, "error": None, "failed": False}
@@ -132,7 +134,7 @@ def _rows(task: Any, case_names: Sequence[str], place: int, rng: np.random.Gener
     return rows
 
 
-def _mask_row(number: int, place: int, noise: float) -> dict[str, Any]:
+def _make_mask_row(number: int, place: int, noise: float) -> dict[str, Any]:
     dsc = round(max(0.0, 0.9 - place / 100 - 0.3 * noise), 4)
     if (number, place) == LOST:
         dsc = 0.0
@@ -162,11 +164,11 @@ def _mask_row(number: int, place: int, noise: float) -> dict[str, Any]:
     return row | {"gtvn_lesions_tp": 2, "gtvn_lesions_fp": 1, "gtvn_lesions_fn": number % 2, **lesions}
 
 
-def _risk_row(number: int, place: int, noise: float) -> dict[str, Any]:
+def _make_risk_row(number: int, place: int, noise: float) -> dict[str, Any]:
     return {"risk": number + place * noise, "rfs_days": 3000.0 - 7 * number, "relapse": number % 3 == 0}
 
 
-def _class_row(number: int, place: int, noise: float) -> dict[str, Any]:
+def _make_class_row(number: int, place: int, noise: float) -> dict[str, Any]:
     positive = number % 2 == 0
     predicted = positive if noise > 0.1 + place / 100 else not positive
     probability = round(0.5 + (0.4 if predicted else -0.4) * noise, 3)

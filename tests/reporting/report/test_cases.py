@@ -1,4 +1,4 @@
-"""The section on cases, from rows of three tasks."""
+"""The section on cases is built from the rows of three tasks."""
 
 from __future__ import annotations
 
@@ -9,59 +9,59 @@ import pytest
 
 from reporting.report.cases import CasePicture, build_case_table, render_cases
 from tests.evaluation.builders import make_results
-from tests.reporting.report.challenge import cases, content, lose_nodes, names
+from tests.reporting.report.challenge import build_content, lose_nodes, name_cases, name_teams
 
-CASES = cases(4)
+CASES = name_cases(4)
 
 
 @pytest.fixture
-def shown():
-    return content(names(3), CASES)
+def page():
+    return build_content(name_teams(3), CASES)
 
 
-def data_of(html):
+def read_data(html):
     return json.loads(re.search(r'id="page-cases">(.*?)</script>', html).group(1))
 
 
-def test_answers_are_by_case_and_team(shown):
-    """The value of team t in case c stands at c x teams + t."""
-    data = data_of(render_cases(shown.results, ()))
+def test_answers_are_by_case_and_team(page):
+    """The value of team t in case c is at index c x teams + t."""
+    data = read_data(render_cases(page.results, ()))
     assert data["cases"] == sorted(CASES)
-    rows = [{row["case"]: row for row in team.results} for team in shown.results[0].teams.values()]
+    rows = [{row["case"]: row for row in team.results} for team in page.results[0].teams.values()]
     column = data["columns"][0]
     assert column["title"] == "GTVp DSC"
     assert column["values"] == [rows[team][case]["gtvp_dsc"] for case in sorted(CASES) for team in range(3)]
 
 
-def test_the_summary_is_the_median_of_the_teams(shown):
-    html = render_cases(shown.results, ())
-    values = sorted(team.results[0]["gtvp_dsc"] for team in shown.results[0].teams.values())
+def test_the_summary_is_the_median_of_the_teams(page):
+    html = render_cases(page.results, ())
+    values = sorted(team.results[0]["gtvp_dsc"] for team in page.results[0].teams.values())
     first = re.search(rf'<tr data-case="{CASES[0]}".*?</tr>', html).group(0)
     assert f"{values[1]:.3f}" in first
 
 
-def test_teams_that_mark_an_absent_structure_are_counted(shown):
-    """Of 4 teams one marks a GTVn that is not there, one has no usable mask: 1 of 3 is false, no median of 0."""
-    html = render_cases(lose_nodes(content(names(4), CASES)).results, ())
+def test_teams_that_mark_an_absent_structure_are_counted(page):
+    """Of 4 teams one marks an absent GTVn and one has no usable mask: 1 of 3 is wrong, and there is no median of 0."""
+    html = render_cases(lose_nodes(build_content(name_teams(4), CASES)).results, ())
     first = re.search(rf'<tr data-case="{CASES[0]}".*?</tr>', html).group(0)
     assert "<td>1 of 3 teams wrong</td>" in first
     assert html.count("teams wrong") == 1
-    data, place = data_of(html), sorted(CASES).index(CASES[0])
+    data, place = read_data(html), sorted(CASES).index(CASES[0])
     assert [column["absent"] for column in data["columns"][:2]] == [[], [place]]
     assert data["columns"][1]["values"][4 * place : 4 * place + 4] == [1, 0, None, 1]
 
 
-def test_two_tasks_of_one_name_have_columns_of_their_own(shown):
-    """As in HNTS-MRG 2024, where the second task's reference is another one: here 1 ml more for each case."""
-    first = shown.results[0]
+def test_two_tasks_of_one_name_have_different_columns(page):
+    """As in HNTS-MRG 2024 the second task has another reference: here 1 ml more for each case."""
+    first = page.results[0]
     team, metrics = next(iter(first.teams.items()))
     rows = [{**row, "gtvp_reference_mm3": row["gtvp_reference_mm3"] + 1000} for row in metrics.results]
     second = make_results({team: metrics.model_copy(update={"results": rows})}, first.task.with_number(2))
     table = build_case_table([first, second])
     volumes = {title: values for title, values in table.facts.items() if "GTVp (ml)" in title}
     assert list(volumes) == ["Task 1: GTVp (ml)", "Task 2: GTVp (ml)"]
-    one, two = volumes.values()
-    assert [b - a for a, b in zip(one, two, strict=True)] == pytest.approx([1.0] * 4)
+    before, after = volumes.values()
+    assert [b - a for a, b in zip(before, after, strict=True)] == pytest.approx([1.0] * 4)
     titles = [column.title for column in table.columns]
     assert len(titles) == len(set(titles))
     summaries = [column.summary for column in table.columns if column.summary]
@@ -69,21 +69,21 @@ def test_two_tasks_of_one_name_have_columns_of_their_own(shown):
     assert len(summaries) == len(set(summaries)) == 4
 
 
-def test_cases_without_rows_have_no_values(shown):
-    """A team without rows, as written with --no-rows, has dashes."""
-    table = build_case_table(shown.results[:1])
+def test_cases_without_rows_have_no_values(page):
+    """Dashes stand for teams without rows."""
+    table = build_case_table(page.results[:1])
     assert len(table.columns[0].values) == 4
     assert render_cases([], ()) == ""
 
 
-def test_a_case_has_the_centre_that_the_results_name(shown):
-    html = render_cases(shown.results, [CasePicture("USZ-003", "files/USZ-003.jpg")])
+def test_a_case_has_the_centre_that_the_results_name(page):
+    html = render_cases(page.results, [CasePicture("USZ-003", "files/USZ-003.jpg")])
     assert 'data-centre="CHUM"' in html
     assert 'data-centre="USZ"' not in html
 
 
-def test_pictures_are_loaded_when_looked_at_and_their_addresses_are_quoted(shown):
-    html = render_cases(shown.results, [CasePicture("CHUM-003", 'r_files/a "b#.jpg', ("<i>",))])
+def test_pictures_are_loaded_when_looked_at_and_their_addresses_are_quoted(page):
+    html = render_cases(page.results, [CasePicture("CHUM-003", 'r_files/a "b#.jpg', ("<i>",))])
     assert re.search(r'<img loading="lazy"[^>]* src="r_files/a%20%22b%23.jpg">', html)
     assert "&lt;i&gt;" in html
     assert html.count("<img") == 1

@@ -1,4 +1,4 @@
-"""A damaged leaderboard.json gives a report or one line, and never ends in a stack trace."""
+"""A damaged leaderboard.json gives a report or one line, without a stack trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from contract.errors import HecktorError
 from evaluation.ranking.cli import main as rank
 from reporting.report.cli import main as report
-from tests.evaluation.damage import ABSENT, list_paths, replace_at
+from tests.damage import ABSENT, list_paths, replace_at
 
 JUNK: tuple[Any, ...] = (
     None, True, 0, 1, -1, 0.5, 5, 10**400, 1e308, "", "abc", "1", "\ud800", "a\nb", "a\x00b", "x" * 300, "../up",
@@ -26,7 +26,7 @@ EDITS = 60
 
 @pytest.fixture(scope="module")
 def ranked(valid_metrics: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two ranked teams of one task, a row out of competition and the mean, with bootstrap rankings and tests."""
+    """Rank two teams of one task, a row out of competition and the mean, with bootstrap rankings and tests."""
     folder = tmp_path_factory.mktemp("ranked") / "task1"
     for team in ("A", "B", "C"):
         path = folder / team / "metrics.json"
@@ -40,12 +40,12 @@ def ranked(valid_metrics: Any, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def results(ranked: Path, tmp_path: Path) -> Path:
-    """A copy that a test may change."""
+    """Copy the results, so that a test may change them."""
     return shutil.copytree(ranked, tmp_path / "results")
 
 
 def test_random_damage_is_refused_or_harmless(results: Path, tmp_path: Path) -> None:
-    """Each edit replaces or removes one value somewhere in the file."""
+    """Edits replace or remove one value somewhere in the file."""
     file, rng = results / "task1" / "leaderboard.json", random.Random(1)
     valid = json.loads(file.read_text())
     paths = list(list_paths(valid))
@@ -68,7 +68,7 @@ def test_random_damage_is_refused_or_harmless(results: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"task": NaN}', '"\\ud800"'])
-def test_files_that_are_no_leaderboard(results: Path, tmp_path: Path, text: str) -> None:
+def test_invalid_files_are_refused(results: Path, tmp_path: Path, text: str) -> None:
     (results / "task1" / "leaderboard.json").write_text(text)
     with pytest.raises(HecktorError, match=r"leaderboard\.json"):
         report(["--results", str(results), "--output", str(tmp_path / "report.html")])
@@ -84,7 +84,7 @@ def test_the_output_is_a_folder_or_a_page(results: Path, tmp_path: Path, output:
 
 
 @pytest.mark.parametrize("name", ["../../outside", "..", "A/..", "/outside", "A\\B", "A\x00"])
-def test_a_team_s_name_does_not_lead_out_of_the_results(results: Path, tmp_path: Path, name: str) -> None:
+def test_the_name_of_a_team_does_not_lead_out_of_the_results(results: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "outside").mkdir()
     (results / "task1" / "A" / "metrics.json").rename(tmp_path / "outside" / "metrics.json")
     file = results / "task1" / "leaderboard.json"
@@ -102,7 +102,7 @@ def test_a_team_s_name_does_not_lead_out_of_the_results(results: Path, tmp_path:
 
 @pytest.mark.parametrize("name", ["t\x1b]0;pwned\x07", "a\nb", "t\u202eevil", "b\udcff", " ", "x" * 201])
 def test_rank_refuses_the_names_that_the_report_refuses(results: Path, tmp_path: Path, name: str) -> None:
-    """The message shows the name without what a terminal would obey."""
+    """Messages show the name without control characters."""
     file = results / "task1" / "leaderboard.json"
     board = json.loads(file.read_text())
     board["teams"][0]["team"] = name

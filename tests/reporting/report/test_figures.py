@@ -19,7 +19,7 @@ from tests.evaluation.challenge import ChallengeSize, write_challenge
 SCRIPTS = Path(__file__).resolve().parents[3] / "reporting" / "page"
 
 
-def chart_of(kind, columns, rows, **chart):
+def make_chart(kind, columns, rows, **chart):
     return Chart(Analysis("a", "A title", "", columns, rows, {"kind": kind, **chart}), {"Alpha": "#1f86d6"})
 
 
@@ -30,7 +30,7 @@ def test_python_draws_every_kind_that_the_page_draws():
 
 
 def test_an_unknown_kind_is_an_error(tmp_path):
-    chart = chart_of("pie", {"x": "X"}, [{"x": 1}])
+    chart = make_chart("pie", {"x": "X"}, [{"x": 1}])
     with pytest.raises(ValueError, match="a: unknown kind of chart 'pie'"):
         draw_chart(chart)
     with pytest.raises(ValueError, match="unknown kind"):
@@ -39,13 +39,13 @@ def test_an_unknown_kind_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("edition", ["hecktor2021", "hecktor2026"])
 def test_every_kind_is_drawn(tmp_path, edition):
-    """The first analysis of each kind and task; each facet has a panel."""
+    """Draw the first analysis of each kind and task; each facet has a panel."""
     write_challenge(tmp_path / "board", edition, ChallengeSize(teams=3, cases=40, bootstraps=5, rankings=9))
     results = find_results(tmp_path / "board", load_profile(edition))
     analyses = compare_tasks(results)
     for task in results:
-        of_task = [*compare_two(task), *analyse_task(task)]
-        analyses += {analysis.chart.get("kind"): analysis for analysis in reversed(of_task)}.values()
+        analyses_of_task = [*compare_two(task), *analyse_task(task)]
+        analyses += {analysis.chart.get("kind"): analysis for analysis in reversed(analyses_of_task)}.values()
     charts = [Chart(analysis, {}) for analysis in analyses if analysis.chart]
     for chart in charts:
         assert len(draw_chart(chart).axes) == max(1, len(chart.list_categories("facet")))
@@ -53,9 +53,11 @@ def test_every_kind_is_drawn(tmp_path, edition):
 
 
 def test_a_name_is_text_and_files_are_equal_in_each_run(tmp_path):
-    """A dollar sign starts no formula, and letters that the font lacks are letters of the SVG."""
+    """Dollar signs start no formula, and letters that the font lacks are letters of the SVG."""
     rows = [{"team": name, "value": 0.5, "low": 0.4, "high": 0.6} for name in ("$x$ <b>", "\u533b\u9662")]
-    chart = chart_of("intervals", {"team": "Team", "value": "Dice"}, rows, y="team", x="value", low="low", high="high")
+    chart = make_chart(
+        "intervals", {"team": "Team", "value": "Dice"}, rows, y="team", x="value", low="low", high="high"
+    )
     first, _ = write_figures(tmp_path / "1", {"task1": [chart.analysis]}, {})
     again, _ = write_figures(tmp_path / "2", {"task1": [chart.analysis]}, {})
     text = first.read_text(encoding="utf-8")
@@ -65,9 +67,9 @@ def test_a_name_is_text_and_files_are_equal_in_each_run(tmp_path):
 
 
 def test_intervals_lie_at_their_values():
-    """Alpha is on the first line, at 0.3 within 0.2 to 0.9, and Beta without an interval on the second one, at 0.5."""
+    """Alpha is on the first line, at 0.3 within 0.2 to 0.9, and Beta on the second line, at 0.5 without an interval."""
     rows = [{"team": "Alpha", "v": 0.3, "a": 0.2, "b": 0.9}, {"team": "Beta", "v": 0.5, "a": None, "b": None}]
-    chart = chart_of(
+    chart = make_chart(
         "intervals", {"team": "Team", "v": "Dice"}, rows, y="team", x="v", low="a", high="b", domain=[0, 1]
     )
     (axes,) = draw_chart(chart).axes
@@ -83,10 +85,10 @@ def test_intervals_lie_at_their_values():
 
 
 def test_a_panel_of_each_facet_and_an_untested_pair():
-    """Of a map of pairs the columns are in the order of the lines; a pair without a p has a cross."""
+    """Columns of a map of pairs have the order of its lines; a pair without a p has a cross."""
     pairs = [("a", "b", 0.02), ("b", "a", None)]
     rows = [{"metric": metric, "team": t, "than": u, "p": p} for metric in ("M", "N") for t, u, p in pairs]
-    chart = chart_of("matrix", {"p": "p"}, rows, x="than", y="team", value="p", facet="metric", scale="significance")
+    chart = make_chart("matrix", {"p": "p"}, rows, x="than", y="team", value="p", facet="metric", scale="significance")
     first, second = draw_chart(chart).axes
     assert [axes.get_title(loc="left") for axes in (first, second)] == ["M", "N"]
     assert [(text.get_position(), text.get_text()) for text in first.texts] == [((1, 0), ".020"), ((0, 1), "\u00d7")]

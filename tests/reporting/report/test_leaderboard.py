@@ -1,4 +1,4 @@
-"""The winner in one sentence; the leaderboard's table: order of rows, significant wins, inseparable teams."""
+"""The winner in one sentence, and the leaderboard's table: order of rows, significant wins, inseparable teams."""
 
 from __future__ import annotations
 
@@ -18,70 +18,73 @@ TEAMS = ("ann", "bea", "cat", "dan")
 COLOURS = dict.fromkeys(TEAMS, "#1f86d6")
 
 
-def pair(team, than, low, high, p_holm=0.5):
+def make_pair(team, than, low, high, p_holm=0.5):
     return {"team": team, "than": than, "difference": 0.0, "ci95_low": low, "ci95_high": high, "p_holm": p_holm}
 
 
-def entry(team, rank, names=("m",)):
+def make_entry(team, rank, names=("m",)):
     figures = {"value": 0.9 - rank / 10, "ci95_low": 0.1, "ci95_high": 0.95}
     return {"rank": rank, "team": team, "metrics": dict.fromkeys(names, figures)}
 
 
-def ranked(metrics, entries, **parts):
-    """The results of a leaderboard alone."""
+def make_ranked_results(metrics, entries, **parts):
+    """Build results with only a leaderboard."""
     return make_results({}, leaderboard=make_board(metrics, entries, **parts))
 
 
 @pytest.fixture
 def results():
-    """ann and bea, and bea, cat and dan, do not differ; ann differs from cat and dan."""
+    """Teams ann and bea do not differ, and bea, cat and dan do not; ann differs from cat and dan."""
     pairs = [
-        pair("ann", "bea", -0.01, 0.02),
-        pair("ann", "cat", 0.01, 0.05, 0.01),
-        pair("ann", "dan", 0.02, 0.06, 0.001),
-        pair("bea", "cat", -0.02, 0.02),
-        pair("bea", "dan", -0.03, 0.04, 0.04),
-        pair("cat", "dan", -0.03, 0.04, 0.05),
+        make_pair("ann", "bea", -0.01, 0.02),
+        make_pair("ann", "cat", 0.01, 0.05, 0.01),
+        make_pair("ann", "dan", 0.02, 0.06, 0.001),
+        make_pair("bea", "cat", -0.02, 0.02),
+        make_pair("bea", "dan", -0.03, 0.04, 0.04),
+        make_pair("cat", "dan", -0.03, 0.04, 0.05),
     ]
-    entries = [entry(team, place + 1) for place, team in enumerate(TEAMS)]
-    return ranked({"m": "Metric"}, entries, comparisons={"m": {"test": "t", "pairs": pairs}})
+    entries = [make_entry(team, place + 1) for place, team in enumerate(TEAMS)]
+    return make_ranked_results({"m": "Metric"}, entries, comparisons={"m": {"test": "t", "pairs": pairs}})
 
 
-def cells(html):
-    """The text of each cell, by row; the first row holds the heads."""
+def read_cells(html):
+    """Return the text of each cell, by row; the first row holds the heads."""
     rows = re.findall(r"<tr[^>]*>(.*?)</tr>", html)
     texts = [[re.sub("<[^>]+>", "", cell) for cell in re.split(r"</t[hd]>", row)[:-1]] for row in rows]
     return [[unescape(text).strip() for text in row] for row in texts]
 
 
-def lines(*pairs, of_metrics=("m",), teams=None, **parts):
-    """Teams, four unless others are given, of which the pairs are significant in each metric."""
-    tests = [{"team": one, "than": other, "p_holm": 0.01} for one, other in pairs]
-    entries = [entry(team, place + 1, of_metrics) for place, team in enumerate(TEAMS)] if teams is None else teams
+def make_results_of_pairs(*pairs, of_metrics=("m",), teams=None, **parts):
+    """Build results of four teams, unless others are passed, with significant pairs in each metric."""
+    tests = [{"team": team, "than": than, "p_holm": 0.01} for team, than in pairs]
+    entries = [make_entry(team, place + 1, of_metrics) for place, team in enumerate(TEAMS)] if teams is None else teams
     comparisons = {name: {"test": "t", "pairs": tests} for name in of_metrics}
-    return ranked(
+    return make_ranked_results(
         dict.fromkeys(of_metrics, "Mean DSC"), entries, **{"official": "o", "comparisons": comparisons, **parts}
     )
 
 
-ALL = [("ann", other) for other in TEAMS[1:]]
+ALL = [("ann", than) for than in TEAMS[1:]]
 VALUE = "ann wins with mean DSC 0.800 (0.100 to 0.950)"
 
 
 @pytest.mark.parametrize(
     ("results", "sentence"),
     [
-        (lines(*ALL), f"{VALUE}: significantly better than all three other teams."),
+        (make_results_of_pairs(*ALL), f"{VALUE}: significantly better than all three other teams."),
         (
-            lines(*ALL, of_metrics=("m", "n")),
+            make_results_of_pairs(*ALL, of_metrics=("m", "n")),
             f"{VALUE.replace('wins', 'wins by o,')}: significantly better than all three other teams in every metric.",
         ),
-        (lines(("ann", "dan")), f"{VALUE}: not separable from bea and cat."),
-        (lines(*ALL, ("cat", "ann")), f"{VALUE}: not separable from cat."),
-        (lines(), f"{VALUE}: not separable from any other team."),
-        (lines(comparisons=None), f"{VALUE}: not tested against the other teams."),
-        (lines(teams=[entry("ann", 1)]), f"{VALUE.replace('wins', 'is the only ranked team,')}."),
-        (lines(teams=[entry("ann", 1), entry("bea", 1)]), "ann and bea share first place."),
+        (make_results_of_pairs(("ann", "dan")), f"{VALUE}: not separable from bea and cat."),
+        (make_results_of_pairs(*ALL, ("cat", "ann")), f"{VALUE}: not separable from cat."),
+        (make_results_of_pairs(), f"{VALUE}: not separable from any other team."),
+        (make_results_of_pairs(comparisons=None), f"{VALUE}: not tested against the other teams."),
+        (
+            make_results_of_pairs(teams=[make_entry("ann", 1)]),
+            f"{VALUE.replace('wins', 'is the only ranked team,')}.",
+        ),
+        (make_results_of_pairs(teams=[make_entry("ann", 1), make_entry("bea", 1)]), "ann and bea share first place."),
     ],
 )
 def test_the_winner_in_one_sentence(results, sentence):
@@ -105,7 +108,7 @@ def test_the_winner_in_one_sentence(results, sentence):
     ],
 )
 def test_a_winner_is_compared_with_chance(task, metric, figures, remark):
-    """The interval contains chance, bound included, or lies below it; without an interval the value itself counts."""
+    """Intervals may contain chance, bound included, or lie below it; without an interval the value itself counts."""
     value, low, high = figures
     entries = [
         {"team": team, "metrics": {metric: {"value": value, "ci95_low": low, "ci95_high": high}}} for team in TEAMS
@@ -117,15 +120,15 @@ def test_a_winner_is_compared_with_chance(task, metric, figures, remark):
 
 
 def test_teams_that_share_first_place_are_compared_with_chance():
-    """ann's interval contains 0.5, bea's lies above it."""
-    of = {"ann": (0.55, 0.45, 0.7), "bea": (0.55, 0.51, 0.6)}
+    """Only the interval of ann contains 0.5."""
+    figures_of = {"ann": (0.55, 0.45, 0.7), "bea": (0.55, 0.51, 0.6)}
     entries = [
         {
             "team": team,
             "rank": 1,
             "metrics": {"c_index": dict(zip(("value", "ci95_low", "ci95_high"), ends, strict=True))},
         }
-        for team, ends in of.items()
+        for team, ends in figures_of.items()
     ]
     results = make_results({}, RFS, leaderboard=make_board({"c_index": "C-index"}, entries))
     remark = "ann is not shown to be better than chance (0.5) in C-index."
@@ -146,36 +149,36 @@ def test_chance_of_a_balanced_accuracy_is_one_in_the_classes_that_occur():
     assert compute_chance_level(results, "tn_balanced_accuracy") == pytest.approx(5 / 12)
     assert compute_chance_level(results, "c_index") == 0.5
     assert compute_chance_level(results, "score") is None
-    alone = make_results({}, profile.algorithm, "hecktor2026")
-    assert compute_chance_level(alone, "t_balanced_accuracy") == pytest.approx(1 / 4)
+    without_files = make_results({}, profile.algorithm, "hecktor2026")
+    assert compute_chance_level(without_files, "t_balanced_accuracy") == pytest.approx(1 / 4)
 
 
-def test_a_winner_may_be_better_in_some_metrics_only():
-    """Better than all three in the first of two metrics, and nobody is better than ann in the second; of two teams one."""
+def test_a_winner_may_be_better_in_only_some_metrics():
+    """In the first of two metrics ann is better than all three, in the second than none; likewise with one other team."""
     both = ("m", "n")
 
-    def in_m_alone(*pairs, teams):
-        tests = [{"team": one, "than": other, "p_holm": 0.01} for one, other in pairs]
+    def describe_winner_in_m(*pairs, teams):
+        tests = [{"team": team, "than": than, "p_holm": 0.01} for team, than in pairs]
         comparisons = {"m": {"test": "t", "pairs": tests}, "n": {"test": "t", "pairs": []}}
-        entries = [entry(team, place + 1, both) for place, team in enumerate(teams)]
-        return describe_winner(lines(of_metrics=both, teams=entries, comparisons=comparisons))
+        entries = [make_entry(team, place + 1, both) for place, team in enumerate(teams)]
+        return describe_winner(make_results_of_pairs(of_metrics=both, teams=entries, comparisons=comparisons))
 
-    sentence = in_m_alone(*ALL, teams=TEAMS)
+    sentence = describe_winner_in_m(*ALL, teams=TEAMS)
     assert sentence.endswith("better than each of the three other teams in at least one metric.")
-    sentence = in_m_alone(ALL[0], teams=TEAMS[:2])
+    sentence = describe_winner_in_m(ALL[0], teams=TEAMS[:2])
     assert sentence.endswith("significantly better than bea in at least one metric.")
 
 
 def test_more_than_three_inseparable_teams_are_counted():
-    six = [entry(f"t{place}", place) for place in range(1, 7)]
-    assert describe_winner(lines(teams=six)).endswith("not separable from any other team.")
-    one_is_worse = lines(("t1", "t6"), teams=six)
+    six = [make_entry(f"t{place}", place) for place in range(1, 7)]
+    assert describe_winner(make_results_of_pairs(teams=six)).endswith("not separable from any other team.")
+    one_is_worse = make_results_of_pairs(("t1", "t6"), teams=six)
     assert describe_winner(one_is_worse).endswith("not separable from t2, t3, t4 and 1 more.")
 
 
-def test_teams_are_better_than_those_with_p_below_005(results):
-    """ann beats cat (0.01) and dan (0.001), bea beats dan (0.04); 0.05 itself is not significant."""
-    table = cells(render_leaderboard(results, COLOURS))
+def test_teams_are_better_if_p_is_below_005(results):
+    """Team ann beats cat (0.01) and dan (0.001), bea beats dan (0.04); 0.05 is not significant."""
+    table = read_cells(render_leaderboard(results, COLOURS))
     assert table[0] == ["Rank", "Team", "Metric", "Better than (of 3)", "Not separable from"]
     assert [row[3] for row in table[1:]] == ["2", "1", "0", "0"]
     assert [row[4] for row in table[1:]] == ["bea", "ann and cat", "bea and dan", "cat"]
@@ -183,32 +186,32 @@ def test_teams_are_better_than_those_with_p_below_005(results):
 
 def test_a_board_without_tests_has_no_column_of_them(results):
     results = with_board(results, comparisons=None)
-    assert cells(render_leaderboard(results, COLOURS))[0] == ["Rank", "Team", "Metric"]
+    assert read_cells(render_leaderboard(results, COLOURS))[0] == ["Rank", "Team", "Metric"]
 
 
-def test_rows_out_of_competition_stand_in_their_place(results):
-    """Two ranked teams stand above `base`, none above `pair`; both have no rank."""
-    of = {"value": 0.75, "ci95_low": None, "ci95_high": None}
+def test_rows_out_of_competition_are_shown_at_their_places(results):
+    """Two ranked teams are above `base`, none above `pair`; both have no rank."""
+    figures = {"value": 0.75, "ci95_low": None, "ci95_high": None}
     outside = [
-        {"team": "pair", "reason": "", "metrics": {"m": of}, "place": 0},
-        {"team": "base", "reason": "a <b>", "metrics": {"m": of}, "place": 2},
+        {"team": "pair", "reason": "", "metrics": {"m": figures}, "place": 0},
+        {"team": "base", "reason": "a <b>", "metrics": {"m": figures}, "place": 2},
     ]
     results = with_board(results, out_of_competition=outside)
-    rows = cells(render_leaderboard(results, COLOURS))[1:]
+    rows = read_cells(render_leaderboard(results, COLOURS))[1:]
     assert [row[1].split(" ")[0] for row in rows] == ["pair", "ann", "bea", "base", "cat", "dan"]
     assert rows[3][:3] == ["-", "base (out of competition: a <b>)", "0.750"]
     assert "a <b>" not in render_leaderboard(results, COLOURS)
 
 
-def test_descriptors_of_methods_stand_beside_the_scores_and_can_be_searched(results):
-    """Columns after the metrics, in one place in every row, so that they are sorted alike; and the board is searched."""
+def test_descriptors_of_methods_are_columns_and_can_be_searched(results):
+    """The columns follow the metrics, at the same place in every row."""
     assert "searched" not in render_leaderboard(results, COLOURS)
-    of = {"value": 0.75, "ci95_low": None, "ci95_high": None}
-    outside = [{"team": "base", "reason": "", "metrics": {"m": of}, "place": 4}]
+    figures = {"value": 0.75, "ci95_low": None, "ci95_high": None}
+    outside = [{"team": "base", "reason": "", "metrics": {"m": figures}, "place": 4}]
     methods = {"ann": {"Loss": "<b>", "Net": "U-Net"}, "base": {"Loss": "Dice", "Net": ""}}
     results = with_board(results, out_of_competition=outside, methods=methods)
     html = render_leaderboard(results, COLOURS)
-    rows = cells(html)
+    rows = read_cells(html)
     assert rows[0][2:5] == ["Metric", "Loss", "Net"]
     assert [row[3:5] for row in (rows[1], rows[2], rows[5])] == [["<b>", "U-Net"], ["-", "-"], ["Dice", "-"]]
     assert 'class="board searched"' in html
@@ -216,32 +219,32 @@ def test_descriptors_of_methods_stand_beside_the_scores_and_can_be_searched(resu
 
 
 def test_unranked_and_unchecked_teams_are_marked(results):
-    teams = [entry(team, place + 1) for place, team in enumerate(TEAMS)]
+    teams = [make_entry(team, place + 1) for place, team in enumerate(TEAMS)]
     teams[1]["without_rows"] = True
     results = with_board(results, teams=teams, incomplete=[{"team": "eve", "without": ["m"]}])
-    rows = cells(render_leaderboard(results, COLOURS))[1:]
+    rows = read_cells(render_leaderboard(results, COLOURS))[1:]
     assert rows[1][1] == "bea (values not checked: no rows)"
     assert rows[4] == ["-", "eve", "not ranked: no m"]
 
 
 def test_infinite_and_absent_values(results):
-    teams = [entry(team, place + 1) for place, team in enumerate(TEAMS)]
+    teams = [make_entry(team, place + 1) for place, team in enumerate(TEAMS)]
     teams[3]["metrics"] = {"m": {"value": None, "ci95_low": 9.0, "ci95_high": None, "infinite": ["value"]}}
     teams[2]["metrics"] = {"m": {}}
     results = with_board(results, teams=teams)
     html = render_leaderboard(results, COLOURS)
-    assert [row[2] for row in cells(html)[3:]] == ["-", "inf"]
-    # Number("inf") is NaN in JavaScript, by which no table can be sorted.
+    assert [row[2] for row in read_cells(html)[3:]] == ["-", "inf"]
+    # Number("inf") is NaN in JavaScript, and NaN cannot be sorted.
     assert html.count('data-sort="Infinity"') == 1
 
 
-def test_an_interval_without_0_is_one_with_a_small_p(tmp_path):
-    """Eleven simulated teams, 55 pairs, every metric: an interval without 0 is one with p up to 0.025, and no other."""
+def test_an_interval_excludes_0_where_p_is_small(tmp_path):
+    """For eleven simulated teams, 55 pairs and every metric an interval excludes 0 exactly where p is at most 0.025."""
     write_challenge(tmp_path, "hecktor2026", ChallengeSize(11, 60, bootstraps=5, rankings=300))
     board = json.loads((tmp_path / "task1" / "leaderboard.json").read_text())
     better = 0
     for comparison in board["comparisons"].values():
-        pairs = [pair for pair in comparison["pairs"] if pair["p"] is not None]
-        assert [pair["ci95_low"] > 0 for pair in pairs] == [pair["p"] <= 0.025 for pair in pairs]
-        better += sum(pair["p_holm"] < 0.05 for pair in pairs)
+        pairs = [make_pair for make_pair in comparison["pairs"] if make_pair["p"] is not None]
+        assert [make_pair["ci95_low"] > 0 for make_pair in pairs] == [make_pair["p"] <= 0.025 for make_pair in pairs]
+        better += sum(make_pair["p_holm"] < 0.05 for make_pair in pairs)
     assert better > 10

@@ -1,4 +1,4 @@
-"""The page without `--cases` holds nothing about a single patient, in its text or in its data."""
+"""Without `--cases` a page holds nothing about a single patient, in its text or in its data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_table(path: Path, heads: str, rows: Callable[[int], object], cases: tu
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A leaderboard of two teams by kind; the second team lacks a case and answers one that does not exist."""
+    """Write a leaderboard of two teams by kind; the second team lacks a case and answers one that does not exist."""
     root = tmp_path_factory.mktemp("results")
     truth = root / "truth"
     write_masks(truth / "masks", 0, CASES)
@@ -83,49 +83,49 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {kind: root / kind for kind in KINDS}
 
 
-def page_of(folder: Path, output: Path, *more: str) -> str:
+def write_page(folder: Path, output: Path, *more: str) -> str:
     assert report(["--results", str(folder), "--output", str(output), *more]) == 0
     return output.read_text(encoding="utf-8")
 
 
-def told_by(text: str) -> set[str]:
-    """Names, days and years of patients in a page, and the parts that hold their outcomes; programs are left out."""
+def find_patient_data(text: str) -> set[str]:
+    """Return names, days and years of patients in a page, and the parts that hold their outcomes; programs are left out."""
     signs = [*CASES, "Madeupname1", *map(str, DAYS), *(f"{days / 365.25:.4g}" for days in DAYS)]
     signs += [f'id="{name}' for name in ("by-case", "page-cases")]
     text = re.sub(r'<script(?: type="module")?>.*?</script>|<style>.*?</style>', "", text, flags=re.DOTALL)
-    found = {sign for sign in signs if re.search(rf"(?<![\d.]){re.escape(sign)}(?!\d)", text)}
+    signs_in_text = {sign for sign in signs if re.search(rf"(?<![\d.]){re.escape(sign)}(?!\d)", text)}
     parts = "survival|confusion|numbers-at-risk|by-case|failed-cases|dsc-and-volume"
-    return found | set(re.findall(rf'id="task\d-(?:[a-z_]+-)*(?:{parts})[a-z-]*"', text))
+    return signs_in_text | set(re.findall(rf'id="task\d-(?:[a-z_]+-)*(?:{parts})[a-z-]*"', text))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_page_without_cases_tells_nothing_of_a_patient(results, tmp_path: Path, kind: str) -> None:
+def test_a_page_without_cases_shows_nothing_of_a_patient(results, tmp_path: Path, kind: str) -> None:
     folder, figures = results[kind], tmp_path / "figures"
-    text = page_of(folder, tmp_path / "page.html", "--figures", str(figures))
-    assert told_by(text) == set()
+    text = write_page(folder, tmp_path / "page.html", "--figures", str(figures))
+    assert find_patient_data(text) == set()
     assert WITH_CASES not in text
     assert "Behind: 1 case without a prediction" in text
     assert "1 warning that names patients" in text  # of the centres that are not known
     data = "".join(
         path.read_text(encoding="utf-8") for path in figures.rglob("*.*") if path.suffix in (".json", ".csv")
     )
-    # Of a drawing only its texts are read: its coordinates are numbers, too. The PDF is drawn from the same rows.
+    # The coordinates of a drawing are numbers, too, so only its texts are read. The PDF is drawn from the same rows.
     drawings = [path.read_text(encoding="utf-8") for path in figures.rglob("*.svg")]
     assert drawings
     data += "\n".join(text for drawing in drawings for text in re.findall(r"<text[^>]*>([^<]*)</text>", drawing))
     assert data
-    assert told_by(data) == set()
+    assert find_patient_data(data) == set()
     # The ranking, its stability and its tests are there, and the centres' two patients are groups that are too small.
     assert 'id="task1' in text or 'id="task2' in text or 'id="task3' in text
     assert "Pairwise tests" in text
     assert "Stability of the ranks" in text
-    # With --cases the same signs are found, so that they would have been found before.
-    full = page_of(folder, tmp_path / "full.html", "--cases")
+    # With --cases the same signs are in the page, so the search would have found them.
+    full = write_page(folder, tmp_path / "full.html", "--cases")
     assert full.count(WITH_CASES) == 1
     assert full.index(WITH_CASES) < full.index("<nav")
-    assert {*CASES, 'id="by-case', 'id="page-cases'} <= told_by(full)
+    assert {*CASES, 'id="by-case', 'id="page-cases'} <= find_patient_data(full)
     if kind in ("risks", "four_answers"):
-        assert set(map(str, DAYS)) <= told_by(full)
+        assert set(map(str, DAYS)) <= find_patient_data(full)
 
 
 @pytest.mark.parametrize("option", ["--cohort", "--viewer"])
@@ -139,55 +139,55 @@ def test_a_page_counts_the_cases_that_the_ranking_left_out(results, tmp_path: Pa
     teams = [str(results["masks"] / team / "metrics.json") for team in ("Ahead", "Behind")]
     options = ["--without-case", CASES[0], "--bootstraps", "20", "--output", str(tmp_path / "board")]
     rank([*teams, "--task", "1", *options])
-    text = page_of(tmp_path / "board", tmp_path / "page.html")
-    assert told_by(text) == set()
+    text = write_page(tmp_path / "board", tmp_path / "page.html")
+    assert find_patient_data(text) == set()
     assert "ranked without 1 case of the results" in text
 
 
 @pytest.mark.parametrize("kind", ["masks", "four_answers"])
-def test_a_leaderboard_alone_makes_a_page(results, tmp_path: Path, kind: str) -> None:
+def test_only_a_leaderboard_makes_a_page(results, tmp_path: Path, kind: str) -> None:
     shutil.copy(results[kind] / "leaderboard.json", tmp_path)
     board = json.loads((tmp_path / "leaderboard.json").read_text())
-    text = page_of(tmp_path, tmp_path / "page.html")
-    assert told_by(text) == set()
-    assert "made from leaderboard.json alone" in text
-    assert rows_of(text) == [entry["team"] for entry in board["teams"]]
+    text = write_page(tmp_path, tmp_path / "page.html")
+    assert find_patient_data(text) == set()
+    assert "made from leaderboard.json" in text
+    assert list_teams(text) == [entry["team"] for entry in board["teams"]]
     assert "Pairwise tests" in text
     (tmp_path / "Ahead").mkdir()
     shutil.copy(results[kind] / "Ahead" / "metrics.json", tmp_path / "Ahead")
     with pytest.raises(HecktorError, match="'Behind' without its metrics"):
-        page_of(tmp_path, tmp_path / "page.html")
+        write_page(tmp_path, tmp_path / "page.html")
 
 
 def test_printed_values_make_a_page(tmp_path: Path) -> None:
     (tmp_path / "printed.csv").write_text("team,c_index\nOne,0.61\nTwo,0.68\n")
     arguments = ["--task", "2", "--table", str(tmp_path / "printed.csv"), "--output", str(tmp_path)]
     assert rank(arguments) == 0
-    text = page_of(tmp_path, tmp_path / "page.html")
-    assert rows_of(text) == ["Two", "One"]
+    text = write_page(tmp_path, tmp_path / "page.html")
+    assert list_teams(text) == ["Two", "One"]
     assert "Cases scored" not in text
 
 
-def rows_of(text: str) -> list[str]:
-    """The teams of the first leaderboard, from the top."""
+def list_teams(text: str) -> list[str]:
+    """Return the teams of the first leaderboard, from the top."""
     body = text.partition("<tbody>")[2].partition("</tbody>")[0]
     return re.findall(r'data-key="team" data-value="([^"]+)"', body)
 
 
 def test_the_page_has_the_official_order(results, tmp_path: Path) -> None:
-    """By another scheme than the edition's, under which the other team leads."""
+    """Another scheme than the edition's decides, under which the other team leads."""
     folder = tmp_path / "results"
     shutil.copytree(results["masks"], folder)
     board = json.loads((folder / "leaderboard.json").read_text())
     first = board["teams"][0]["team"]
-    other = {"Ahead": "Behind", "Behind": "Ahead"}[first]
+    second = {"Ahead": "Behind", "Behind": "Ahead"}[first]
     for entry in board["teams"]:
         entry["rank"] = 1 + (entry["team"] == first)
     board["teams"].reverse()
     (folder / "leaderboard.json").write_text(json.dumps(board))
-    text = page_of(folder, tmp_path / "page.html")
-    assert rows_of(text) == [other, first]
-    assert f"{other} wins by nested Borda, with " in text
+    text = write_page(folder, tmp_path / "page.html")
+    assert list_teams(text) == [second, first]
+    assert f"{second} wins by nested Borda, with " in text
 
 
 def test_a_page_of_another_program_is_not_replaced(results, tmp_path: Path) -> None:
@@ -207,9 +207,9 @@ def test_a_page_of_another_program_is_not_replaced(results, tmp_path: Path) -> N
 
 
 def test_a_report_that_is_refused_leaves_no_earlier_page(results, tmp_path: Path) -> None:
-    """Nor its pictures: the page of another set of results would be published for this one's."""
+    """Neither the page nor its pictures are left, since both belong to other results."""
     page, pictures = tmp_path / "page.html", tmp_path / "page_files"
-    page_of(results["masks"], page)
+    write_page(results["masks"], page)
     pictures.mkdir()
     (pictures / "P1.jpg").write_bytes(b"jpeg")
     with pytest.raises(HecktorError, match=r"^--results: no such file or folder"):
@@ -217,8 +217,8 @@ def test_a_report_that_is_refused_leaves_no_earlier_page(results, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_refused_report_keeps_a_folder_of_pictures_that_no_page_of_ours_stands_beside(tmp_path: Path) -> None:
-    """Such as the photographs of somebody who names a new page like their folder."""
+def test_a_refused_report_keeps_pictures_without_a_page_of_ours(tmp_path: Path) -> None:
+    """A user may name a new page like a folder of photographs."""
     (tmp_path / "page_files").mkdir()
     (tmp_path / "page_files" / "holiday.jpg").write_bytes(b"jpeg")
     with pytest.raises(HecktorError, match=r"^--results: no such file or folder"):

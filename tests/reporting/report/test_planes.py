@@ -32,8 +32,8 @@ ORIENTATIONS = {
 }
 
 
-def scan_with_ball(direction, ball_mm):
-    """A grid around (0, 0, 0) with a ball of 9 mm at a place in LPS."""
+def make_ball(direction, ball_mm):
+    """Return a grid around (0, 0, 0) with a ball of 9 mm at a place in LPS."""
     size, spacing = np.array([90, 80, 60]), np.array([2.0, 2.5, 3.0])
     matrix = np.asarray(direction, dtype=float).reshape(3, 3)
     origin = -matrix @ ((size - 1) / 2 * spacing)
@@ -47,11 +47,11 @@ def scan_with_ball(direction, ball_mm):
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
-def test_a_ball_beside_the_centre_appears_at_its_letter(view, orientation):
-    """A ball 45 mm towards each of the four letters lies 45 mm / 0.75 mm = 60 pixels from the middle."""
+def test_a_ball_off_the_centre_appears_at_its_letter(view, orientation):
+    """Balls 45 mm towards each of the four letters lie 45 mm / 0.75 mm = 60 pixels from the middle."""
     middle = (FIELD_MM / PIXEL_MM - 1) / 2
     for letter, right, down in ((view.left, -1, 0), (view.right, 1, 0), (view.top, 0, -1), (view.bottom, 0, 1)):
-        scan = scan_with_ball(ORIENTATIONS[orientation], 45.0 * np.array(AXES[letter]))
+        scan = make_ball(ORIENTATIONS[orientation], 45.0 * np.array(AXES[letter]))
         rows, columns = np.nonzero(cut_plane(scan, Plane(view, np.zeros(3)), outside=0.0) > 0.5)
         assert columns.mean() == pytest.approx(middle + 60 * right, abs=1.5)
         assert rows.mean() == pytest.approx(middle + 60 * down, abs=1.5)
@@ -59,8 +59,8 @@ def test_a_ball_beside_the_centre_appears_at_its_letter(view, orientation):
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 def test_a_ball_is_round_in_every_plane_of_an_anisotropic_scan(view):
-    """A disc of radius 9 mm covers pi 81 / 0.75^2 = 452 pixels, 24 across."""
-    ball = scan_with_ball(ORIENTATIONS["straight"], np.zeros(3))
+    """Discs of radius 9 mm cover pi 81 / 0.75^2 = 452 pixels, 24 across."""
+    ball = make_ball(ORIENTATIONS["straight"], np.zeros(3))
     picture = cut_plane(ball, Plane(view, np.zeros(3)), outside=0.0) > 0.5
     assert picture.sum() == pytest.approx(452, rel=0.12)
     assert np.ptp(np.nonzero(picture)[0]) == pytest.approx(np.ptp(np.nonzero(picture)[1]), abs=4)
@@ -74,7 +74,7 @@ def test_outside_the_scan_and_a_plane_that_misses_it():
     assert (cut_plane(scan, Plane(VIEWS[0], np.array([0.0, 0, 500])), outside=-7.0) == -7.0).all()
 
 
-def test_one_label_is_shown_apart():
+def test_only_one_label_is_shown():
     scan = Volume(np.full((4, 4, 4), 2, np.uint8), Geometry((4, 4, 4), (5.0, 5.0, 5.0), (0.0, 0.0, 0.0)))
     centre = compute_grid_centre_mm(scan.geometry)
     assert centre.tolist() == [7.5, 7.5, 7.5]
@@ -96,9 +96,9 @@ def test_a_mask_that_fills_the_picture_has_no_outline(view):
 
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
-def test_planes_go_through_the_largest_lesion_of_the_first_mask_with_any(orientation):
-    """A ball of GTVp beside a single voxel of it, and no GTVn; the reference is empty."""
-    scan = scan_with_ball(ORIENTATIONS[orientation], np.array([20.0, -15.0, 10.0]))
+def test_planes_go_through_the_largest_lesion(orientation):
+    """The reference is empty; the other mask has a ball and a single voxel of GTVp, and no GTVn."""
+    scan = make_ball(ORIENTATIONS[orientation], np.array([20.0, -15.0, 10.0]))
     empty = Volume(np.zeros_like(scan.array), scan.geometry)
     scan.array[0, 0, 0] = 1
     ((name, point),) = _find_lesion_points([empty, scan])
@@ -108,11 +108,11 @@ def test_planes_go_through_the_largest_lesion_of_the_first_mask_with_any(orienta
 
 
 def test_settings_of_the_process_change_no_picture():
-    """nnU-Net's progress plot leaves such settings behind; letters and contours are drawn as ever."""
-    ball = scan_with_ball(ORIENTATIONS["straight"], np.zeros(3))
+    """Settings such as nnU-Net's progress plot leaves behind do not change letters and contours."""
+    ball = make_ball(ORIENTATIONS["straight"], np.zeros(3))
     pieces = ((ball, ball), {"": ball}, [("GTVp", np.zeros(3))], {"": "#3dff6e"})
-    alone = _draw_picture(*pieces)
+    picture = _draw_picture(*pieces)
     left_behind = {"font.size": 30.0, "font.family": ["serif"], "axes.facecolor": "#EAEAF2", "lines.linewidth": 3.75}
     with mpl.rc_context(left_behind):
-        assert _draw_picture(*pieces) == alone
-        assert {name: mpl.rcParams[name] for name in left_behind} == left_behind  # and are as they were
+        assert _draw_picture(*pieces) == picture
+        assert {name: mpl.rcParams[name] for name in left_behind} == left_behind

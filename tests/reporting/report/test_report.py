@@ -26,7 +26,7 @@ PET_GRID = Geometry((30, 30, 25), (4.0, 4.0, 4.0), (-60.0, -60.0, -50.0))
 TEAMS = ("ours", "<b>bold")
 
 
-def mask_of(case, shift=0):
+def draw_mask(case, shift=0):
     mask = np.zeros(GRID.array_shape, np.uint8)
     if case != "C-3":
         mask[8:12, 15:20, 15 + shift : 20 + shift] = 1
@@ -36,23 +36,23 @@ def mask_of(case, shift=0):
 
 
 @pytest.fixture
-def demo(made, tmp_path):
-    """A copy of the cohort and its results that a test may change."""
-    return shutil.copytree(made, tmp_path, dirs_exist_ok=True, symlinks=True)
+def demo(demo_cohort, tmp_path):
+    """Copy the cohort and its results, so that a test may change them."""
+    return shutil.copytree(demo_cohort, tmp_path, dirs_exist_ok=True, symlinks=True)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Three patients (one without any lesion), two teams, three tasks; the second team lacks the mask of one."""
+def demo_cohort(tmp_path_factory):
+    """Write three patients (one without lesions), two teams, three tasks; the second team lacks one mask."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("evaluation.execution._apply", apply_in_this_process)
         return make_demo(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(scope="module")
-def built(made, tmp_path_factory):
-    """The cohort with its page and pictures."""
-    folder = shutil.copytree(made, tmp_path_factory.mktemp("built"), dirs_exist_ok=True)
+def demo_page(demo_cohort, tmp_path_factory):
+    """Write the cohort with its page and pictures."""
+    folder = shutil.copytree(demo_cohort, tmp_path_factory.mktemp("built"), dirs_exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("evaluation.execution._apply", apply_in_this_process)
         build(folder, "--note", "toys & nothing else")
@@ -78,8 +78,8 @@ def make_demo(tmp_path):
         pet = rng.gamma(2, 1, PET_GRID.array_shape).astype(np.float32)
         write_volume(images / "ct" / "x.mha", Volume(ct, GRID))
         write_volume(images / "pet" / "y.mha", Volume(pet, PET_GRID))
-        write_mask(tmp_path / "cohort" / "ground_truth" / f"{case}.mha", mask_of(case), GRID)
-        write_mask(tmp_path / "demo" / "task1" / "ours" / "predictions" / f"{case}.mha", mask_of(case, 1), GRID)
+        write_mask(tmp_path / "cohort" / "ground_truth" / f"{case}.mha", draw_mask(case), GRID)
+        write_mask(tmp_path / "demo" / "task1" / "ours" / "predictions" / f"{case}.mha", draw_mask(case, 1), GRID)
     return tmp_path
 
 
@@ -87,8 +87,8 @@ def run_team(phase, team, cases):
     phase.add_truth_table("PatientID,Relapse,RFS,HPV Status\nA-1,1,100,1\nB-2,0,900,0\nC-3,1,400,1\n")
     for number, case in enumerate(cases):
         if phase.task is SEGMENTATION:
-            phase.add_truth_mask(case, mask_of(case), GRID)
-            phase.add_mask(case, mask_of(case, 1 + TEAMS.index(team)), GRID)
+            phase.add_truth_mask(case, draw_mask(case), GRID)
+            phase.add_mask(case, draw_mask(case, 1 + TEAMS.index(team)), GRID)
         elif not (team == "ours" and case == "C-3"):
             phase.add_value(case, json.dumps(3.0 - number if phase.task is RFS else number == 0))
     phase.run()
@@ -122,9 +122,8 @@ class Balanced(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_names_nothing_but_its_pictures(built):
-    """Every task, team and patient is on it, names as text."""
-    text = (built / "r.html").read_text()
+def test_the_page_is_whole_and_refers_only_to_its_pictures(demo_page):
+    text = (demo_page / "r.html").read_text()
     page = Balanced()
     page.feed(text)
     assert page.open == []
@@ -150,7 +149,7 @@ def test_the_page_is_whole_and_names_nothing_but_its_pictures(built):
 
 @pytest.mark.parametrize("kind", ["file", "link", "dangling link"])
 def test_no_file_or_link_is_replaced_by_pictures(demo, kind, capsys):
-    """What lies in the place of the folder of pictures stays, and so does what a link points to."""
+    """Files and links at the place of the folder of pictures stay, and so do the targets of links."""
     place, elsewhere = demo / "p_files", demo / "elsewhere"
     if kind == "file":
         place.write_text("notes")
@@ -167,7 +166,7 @@ def test_no_file_or_link_is_replaced_by_pictures(demo, kind, capsys):
     assert not (demo / "p.html").exists()
 
 
-def test_a_warning_of_all_teams_stands_once(demo):
+def test_a_warning_of_all_teams_is_shown_once(demo):
     for team in TEAMS:
         path = demo / "demo" / "task3" / team / "metrics.json"
         content = json.loads(path.read_text())
@@ -178,18 +177,18 @@ def test_a_warning_of_all_teams_stands_once(demo):
     assert "ours: only here" in text
 
 
-def test_pictures_are_jpegs_of_three_planes_a_lesion(built):
+def test_pictures_are_jpegs_of_three_planes_a_lesion(demo_page):
     """A-1 has GTVp and GTVn, so two rows of three planes: 3 wide and 2 high; B-2 one row."""
     image_module = pytest.importorskip("PIL.Image")
     shapes = {}
-    for path in (built / "r_files").glob("*.jpg"):
+    for path in (demo_page / "r_files").glob("*.jpg"):
         with image_module.open(path) as image:
             shapes[path.name] = round(image.width / image.height, 1)
     assert shapes == {"A-1.jpg": 1.5, "B-2.jpg": 3.0, "C-3.jpg": 3.0}
 
 
-def test_pictures_are_all_there_or_not_at_all(demo, monkeypatch):
-    """A picture that cannot be written leaves neither a folder nor a page."""
+def test_pictures_are_all_written_or_not_at_all(demo, monkeypatch):
+    """Without one of the pictures neither the folder nor the page is written."""
 
     def refuse(*_):
         raise OutputError("B-2.jpg", "cannot be written")
@@ -207,7 +206,7 @@ def test_an_unusable_mask_is_a_note(demo):
 
 
 def test_a_mask_that_ends_the_process_leaves_the_patient_on_the_page(demo, monkeypatch):
-    """The test's own process stands for that of the patient; the picture is drawn again without predictions."""
+    """Pictures are then drawn again without predictions."""
 
     def read(request, team, path, reference, of=pictures._read_prediction):
         if path.name == "B-2.mha":
@@ -222,30 +221,30 @@ def test_a_mask_that_ends_the_process_leaves_the_patient_on_the_page(demo, monke
 
 
 def test_masks_may_lie_elsewhere(demo):
-    given = demo / "elsewhere"
-    (demo / "demo" / "task1" / "ours" / "predictions").rename(given)
-    assert build(demo, "--masks", f"ours={given}").count("<img") == 3
+    masks = demo / "elsewhere"
+    (demo / "demo" / "task1" / "ours" / "predictions").rename(masks)
+    assert build(demo, "--masks", f"ours={masks}").count("<img") == 3
     with pytest.raises(HecktorError, match="unknown team 'theirs'"):
-        build(demo, "--masks", f"theirs={given}")
+        build(demo, "--masks", f"theirs={masks}")
     with pytest.raises(HecktorError, match=r"--masks: no such file or folder: .*/absent "):
         build(demo, "--masks", f"ours={demo / 'absent'}")
 
 
 def test_masks_of_an_entry_without_a_rank_are_drawn(demo):
-    """The second team is out of competition; the file of contours holds its own, and another run's is refused."""
+    """Masks of the unranked team are drawn; masks of another run are refused."""
     folder = demo / "demo" / "task1"
     files = {team: str(folder / team / "metrics.json") for team in TEAMS}
     unranked = ["--out-of-competition", f"withdrawn={files[TEAMS[1]]}:no paper"]
     rank(["--task", "1", files["ours"], *unranked, "--bootstraps", "9", "--output", str(folder)])
     for case in ("A-1", "B-2"):
-        write_mask(demo / "own" / f"{case}.mha", mask_of(case, 2 if case == "A-1" else 9), GRID)
+        write_mask(demo / "own" / f"{case}.mha", draw_mask(case, 2 if case == "A-1" else 9), GRID)
     text = build(demo, "--masks", f"withdrawn={demo / 'own'}")
     assert '["withdrawn",["M' in (demo / "r_files" / "A-1.js").read_text().replace(" ", "")
     assert text.count("withdrawn: B-2.mha: ") == 0  # as many voxels as were scored
 
 
 def test_one_folder_holds_the_masks_of_all_teams(demo):
-    """A folder that is no team's is named, an empty one refused."""
+    """Folders that belong to no team are named, empty ones refused."""
     parent = demo / "all"
     parent.mkdir()
     (demo / "demo" / "task1" / "ours" / "predictions").rename(parent / "ours")
@@ -260,13 +259,13 @@ def test_one_folder_holds_the_masks_of_all_teams(demo):
         build(demo, "--masks", str(demo / "empty"))
 
 
-def test_contours_lie_where_the_lesion_is_cut(built):
-    """The planes go through a voxel of the lesion, so that its outline surrounds the middle of each: 540 +- 360, 180.
+def test_contours_lie_where_the_lesion_is_cut(demo_page):
+    """Planes go through a voxel of the lesion, so that its outline surrounds the middle of each: 540 +- 360, 180.
 
     A-1 has GTVp and GTVn: two rows of three pictures of 360 pixels. The reference's paths have points on both sides of
     the middle of the first picture, and none outside of the whole one.
     """
-    name, pairs = json.loads((built / "r_files" / "A-1.js").read_text().partition("(")[2].rpartition(")")[0])
+    name, pairs = json.loads((demo_page / "r_files" / "A-1.js").read_text().partition("(")[2].rpartition(")")[0])
     contours = dict(pairs)
     assert name == "A-1"
     for paths in contours.values():
@@ -280,7 +279,7 @@ def test_contours_lie_where_the_lesion_is_cut(built):
 
 def test_another_cohort_stops_the_report(demo):
     """A-1 has 4 x 5 x 5 = 100 voxels of GTVp and 3 x 3 x 3 = 27 of GTVn; in the other cohort one voxel more."""
-    mask = mask_of("A-1")
+    mask = draw_mask("A-1")
     mask[0, 0, 0] = 2
     write_mask(demo / "cohort" / "ground_truth" / "A-1.mha", mask, GRID)
     message = r"^A-1\.mha: 28 voxels of GTVn, expected the 27 that were scored; is this another cohort\?$"
@@ -290,7 +289,7 @@ def test_another_cohort_stops_the_report(demo):
 
 
 def test_only_scored_cases_are_drawn(demo):
-    """D-4 of the cohort has no results; a cohort without any scored case is an error."""
+    """D-4 of the cohort has no results; a cohort without scored cases is an error."""
     cohort = demo / "cohort"
     shutil.copytree(cohort / "A-1", cohort / "D-4")
     shutil.copy(cohort / "ground_truth" / "A-1.mha", cohort / "ground_truth" / "D-4.mha")
@@ -306,7 +305,7 @@ def test_only_scored_cases_are_drawn(demo):
 
 
 def test_a_mask_of_another_run_is_not_drawn(demo):
-    """The scored mask of B-2 has 100 voxels of GTVp, the one in the folder 1."""
+    """B-2 was scored with 100 voxels of GTVp; the mask in the folder has 1."""
     mask = np.zeros(GRID.array_shape, np.uint8)
     mask[0, 0, 0] = 1
     write_mask(demo / "demo" / "task1" / "ours" / "predictions" / "B-2.mha", mask, GRID)
@@ -314,8 +313,8 @@ def test_a_mask_of_another_run_is_not_drawn(demo):
     assert note in build(demo)
 
 
-def test_missing_masks_are_said(demo, capsys):
-    """The second team has no masks in the results; a folder without a mask of any case is an error."""
+def test_missing_masks_are_warnings(demo, capsys):
+    """Only team ours has masks in the results; a folder without masks of the cases is an error."""
     line = "no masks of &lt;b&gt;bold, whose contours are not shown"
     assert line in build(demo)
     assert "warning: no masks of <b>bold" in capsys.readouterr().err
@@ -332,7 +331,7 @@ def test_missing_masks_are_said(demo, capsys):
 
 
 def test_the_data_of_figures_are_files_and_a_page_needs_no_scans(demo):
-    """Of two tasks: drawing is slow."""
+    """Only two tasks are drawn, since drawing is slow."""
     folder = demo / "figures"
     shutil.rmtree(demo / "demo" / "task3")
     arguments = ["--results", str(demo / "demo"), "--output", str(demo / "r.html"), "--cases"]
@@ -350,7 +349,7 @@ def test_the_data_of_figures_are_files_and_a_page_needs_no_scans(demo):
 
 
 def test_a_copied_submission_is_named(demo):
-    """The second team's masks and outcomes are those of the first; the page says so below each leaderboard."""
+    """Both teams have the same masks and outcomes; the page names them below each leaderboard."""
     for task in (SEGMENTATION, RFS, HPV):
         folder = demo / "demo" / f"task{task.number}"
         shutil.copy(folder / "ours" / "metrics.json", folder / TEAMS[1] / "metrics.json")

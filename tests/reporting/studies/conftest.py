@@ -1,4 +1,4 @@
-"""A cohort of small scans beside their references."""
+"""Write a cohort of small scans with their references."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.evaluation.tasks import SEGMENTATION
 
 @pytest.fixture
 def add_case(tmp_path, grid):
-    """Write one case as the platform mounts it; CT of water, PET on the mask's grid unless volumes are given."""
+    """Write a case as the platform mounts it; CT of water, PET on the mask's grid unless volumes are passed."""
 
     def add(case, mask, suv, ct=None):
         inputs = tmp_path / "cohort" / case / "input"

@@ -18,7 +18,7 @@ C_INDEX = {"MEDAI": (0.706, 0.528), "SIMS-LIFE": (0.583, 0.658), "A": (0.65, 0.6
 
 @pytest.fixture
 def boards(tmp_path):
-    """Ranks the values of each board, and returns both as options."""
+    """Rank the values of each board, and return both as options."""
 
     def write(values=C_INDEX, tasks=("rfs", "rfs"), extra=""):
         options = []
@@ -40,7 +40,7 @@ def boards(tmp_path):
 
 
 def test_differences_and_tau(boards, tmp_path, capsys):
-    """Validation ranks MEDAI, A, B, SIMS-LIFE, test SIMS-LIFE, A, B, MEDAI: of six pairs A before B alone agrees.
+    """Validation ranks MEDAI, A, B, SIMS-LIFE, test SIMS-LIFE, A, B, MEDAI: of six pairs only A before B agrees.
 
     Tau is (1 - 5) / 6; its p is exact: 8 of 24 orders have a tau of at least 2/3 in absolute value.
     """
@@ -82,8 +82,8 @@ def test_boards_that_cannot_be_compared_are_refused(boards, tmp_path):
         main(["boards", *options, options[0].replace("validation=", "third="), "--output", str(tmp_path / "out")])
 
 
-def test_boards_of_different_rules_are_refused_and_those_of_different_rankings_named(boards, tmp_path, capsys):
-    """A rule that one board alone states, as a printed or an earlier one, is no difference."""
+def test_boards_of_different_rules_are_refused(boards, tmp_path, capsys):
+    """Rules that only one board states, such as a printed or an earlier one, are no difference."""
     options = boards()
     paths = [Path(option.partition("=")[2]) for option in options]
     tie, non_concordant = (

@@ -14,7 +14,7 @@ from reporting.studies.cli import main
 from tests.evaluation.tasks import RFS
 
 
-def lesion(blank, gtvp, gtvn=0):
+def draw_lesions(blank, gtvp, gtvn=0):
     mask = blank()
     mask[2, 2, :gtvp] = 1
     mask[5, 5, :gtvn] = 2
@@ -23,10 +23,10 @@ def lesion(blank, gtvp, gtvn=0):
 
 @pytest.fixture
 def cohort(add_case, blank, grid):
-    """Six cases: GTVp of 1 to 6 voxels of 6 mm3 with SUVmax 9 down to 4; case P6 has GTVn, at SUV 12."""
+    """Write six cases: GTVp of 1 to 6 voxels of 6 mm3 with SUVmax 9 down to 4; case P6 has GTVn, at SUV 12."""
     for number in range(1, 7):
         suv = np.full(grid.array_shape, 20.0)
-        mask = lesion(blank, number, gtvn=3 if number == 6 else 0)
+        mask = draw_lesions(blank, number, gtvn=3 if number == 6 else 0)
         suv[mask == 1] = 3
         suv[2, 2, 0] = 10 - number
         suv[mask == 2] = 12
@@ -42,18 +42,18 @@ def study(name, cohort, *more):
 
 def test_volume_and_suv_max_as_risks(cohort):
     _, out = study("baselines", cohort)
-    found = {
+    risks = {
         name: [float(row["risk"]) for row in csv.DictReader((out / f"{name}.csv").read_text().splitlines())]
         for name in ("gtvp_volume_ml", "gtvp_suv_max", "tumour_volume_ml", "tumour_suv_max")
     }
-    assert found["gtvp_volume_ml"] == pytest.approx([0.006 * number for number in range(1, 7)])
-    assert found["gtvp_suv_max"] == [9, 8, 7, 6, 5, 4]
-    assert found["tumour_volume_ml"][-1] == pytest.approx(0.006 * 9)
-    assert found["tumour_suv_max"] == [9, 8, 7, 6, 5, 12]
+    assert risks["gtvp_volume_ml"] == pytest.approx([0.006 * number for number in range(1, 7)])
+    assert risks["gtvp_suv_max"] == [9, 8, 7, 6, 5, 4]
+    assert risks["tumour_volume_ml"][-1] == pytest.approx(0.006 * 9)
+    assert risks["tumour_suv_max"] == [9, 8, 7, 6, 5, 12]
 
 
 def test_the_risks_are_scored(cohort, phase_of):
-    """All recur, the smaller tumours later: volume orders every pair rightly, SUVmax every pair wrongly."""
+    """All recur, the smaller tumours later: volume orders every pair correctly, SUVmax every pair wrongly."""
     _, out = study("baselines", cohort)
     phase = phase_of(RFS)
     phase.add_truth_table("PatientID,Relapse,RFS\n" + "".join(f"P{number},1,{10 - number}\n" for number in range(1, 7)))
@@ -62,7 +62,7 @@ def test_the_risks_are_scored(cohort, phase_of):
         assert report["aggregates"]["c_index"]["value"] == expected
 
 
-def test_the_releases_layout_gives_the_same(cohort, tmp_path):
+def test_the_layout_of_a_release_gives_the_same_result(cohort, tmp_path):
     here, _ = study("baselines", cohort)
     table = (tmp_path / "out" / "baselines.csv").read_text()
     released = tmp_path / "released"

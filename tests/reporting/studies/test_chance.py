@@ -23,21 +23,23 @@ def test_the_best_of_82_random_risks_on_101_patients_with_40_events():
     shares = (np.arange(40) + 0.5) / 40
     years = np.concatenate([-1.5 * np.log(1 - shares), np.linspace(1, 7, 61)])
     scores = random_c_index(years, np.arange(101) < 40)
-    found = summarise_scores(draw_best_scores(scores, 82, 1000, np.random.default_rng(2021)), winner=0.720)
-    assert found["mean"] == pytest.approx(0.617, abs=0.002)
-    assert found["sd"] == pytest.approx(0.021, abs=0.0015)
-    assert found["p"] <= 0.001
+    summary = summarise_scores(draw_best_scores(scores, 82, 1000, np.random.default_rng(2021)), winner=0.720)
+    assert summary["mean"] == pytest.approx(0.617, abs=0.002)
+    assert summary["sd"] == pytest.approx(0.021, abs=0.0015)
+    assert summary["p"] <= 0.001
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_as_random_risks_through_the_c_index_itself(seed):
-    """Times on few days, so that recurrences and censorings tie."""
+def test_random_scores_are_c_indices_of_random_risks(seed):
+    """Times fall on few days, so that recurrences and censorings tie."""
     rng = np.random.default_rng(seed)
     days, events = rng.integers(0, 5, 14).astype(float), rng.random(14) < 0.6
     drawn = random_c_index(days, events)(20, np.random.default_rng(seed))
     risks = np.random.default_rng(seed).random((14, 20)).T
     once = np.ones((1, 14))
-    assert drawn == pytest.approx([c_index_metric(SurvivalCohort(days, events, one), "tie")(once)[0] for one in risks])
+    assert drawn == pytest.approx(
+        [c_index_metric(SurvivalCohort(days, events, risk), "tie")(once)[0] for risk in risks]
+    )
 
 
 def test_balanced_accuracy_of_coins():
@@ -56,7 +58,7 @@ def test_more_draws_than_are_held_at_once(monkeypatch):
     assert best.shape == (7,)
 
 
-def test_no_pair_and_one_class_are_no_cohort():
+def test_a_cohort_without_pairs_or_with_one_class_is_refused():
     with pytest.raises(MetricError, match="no comparable pair"):
         random_c_index(np.array([1.0, 2.0]), np.array([False, True]))
     with pytest.raises(MetricError, match="one class"):
@@ -68,11 +70,11 @@ def test_the_study(tmp_path):
     table.write_text("PatientID,Relapse,RFS\n" + "".join(f"P{day},{day % 2},{day}\n" for day in range(30)))
     arguments = ["--task", "2", "--ground-truth", str(table), "--tries", "1", "--tries", "82", "--winner", "0.9"]
     assert main(["best-of-k", *arguments, "--repeats", "200", "--output", str(tmp_path / "out")]) == 0
-    found = json.loads((tmp_path / "out" / "best-of-k.json").read_text())
-    assert (found["cases"], found["recurrences"]) == (30, 15)
-    one, many = found["best_of"]
-    assert one["ci95_low"] < 0.5 < one["ci95_high"]
-    assert many["mean"] > one["ci95_high"]
+    content = json.loads((tmp_path / "out" / "best-of-k.json").read_text())
+    assert (content["cases"], content["recurrences"]) == (30, 15)
+    single, many = content["best_of"]
+    assert single["ci95_low"] < 0.5 < single["ci95_high"]
+    assert many["mean"] > single["ci95_high"]
     assert many["p"] >= 1 / 201
     lines = list(csv.DictReader((tmp_path / "out" / "best-of-k.csv").read_text().splitlines()))
     assert [line["tries"] for line in lines] == ["1", "82"]

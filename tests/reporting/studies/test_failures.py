@@ -19,8 +19,8 @@ from reporting.studies.failures import build_risk_coverage_curve, pair_dsc, read
 from tests.evaluation.tasks import RFS, SEGMENTATION
 
 
-def confidence_of(expected, shared, failed_below=0.5):
-    """GTVp of ten voxels in reference and mask, `shared` in both: a DSC of shared / 10."""
+def pair_expected_dsc(expected, shared, failed_below=0.5):
+    """Pair expected DSCs with GTVps of ten voxels in reference and mask, `shared` in both: a DSC of shared / 10."""
     answers = [SubmittedAnswer(f"P{n}", None, value=value) for n, value in enumerate(expected)]
     rules = load_profile("hecktor2025").mask_rules
     lesions = ComparedLesions(LesionCounts(0, 0, 0), FalseVoxels())
@@ -32,20 +32,20 @@ def confidence_of(expected, shared, failed_below=0.5):
     return pair_dsc("gtvp", make_table(rows, MaskRow), answers, failed_below)
 
 
-def values(found):
-    return {name: one.value for name, one in found.estimate(0, 1).by_metric.items()}
+def get_values(pairs):
+    return {name: metric.value for name, metric in pairs.estimate(0, 1).by_metric.items()}
 
 
 def test_four_cases_by_hand():
     """DSC 0.9, 0.4, 0.7, 0.2, expected 0.8, 0.7, 0.6, 0.3: risks by falling expectation 0.1, 0.6, 0.3, 0.8.
 
     Curve 0.1, 0.7 / 2, 1 / 3, 1.8 / 4; the oracle's 0.1, 0.2, 1 / 3, 0.45; random order's 0.45. Ranks 4, 3, 2, 1
-    and 4, 2, 3, 1: rho 1 - 6 * 2 / (4 * 15) = 0.8. Failed are those expected at 0.7 and 0.3: of the four pairs with
+    and 4, 2, 3, 1: rho 1 - 6 * 2 / (4 * 15) = 0.8. The cases expected at 0.7 and 0.3 failed: of the four pairs with
     0.8 and 0.6 all but (0.6, 0.7) are right. Errors -0.1, 0.3, -0.1, 0.1.
     """
-    found = confidence_of([0.8, 0.7, 0.6, 0.3], [9, 4, 7, 2])
+    pairs = pair_expected_dsc([0.8, 0.7, 0.6, 0.3], [9, 4, 7, 2])
     own, oracle = (0.1 + 0.35 + 1 / 3 + 0.45) / 4, (0.1 + 0.2 + 1 / 3 + 0.45) / 4
-    assert values(found) == pytest.approx(
+    assert get_values(pairs) == pytest.approx(
         {
             "spearman": 0.8,
             "mean_error": 0.05,
@@ -58,14 +58,14 @@ def test_four_cases_by_hand():
             "failed_auc": 0.75,
         }
     )
-    lines = build_risk_coverage_curve("gtvp", found)
+    lines = build_risk_coverage_curve("gtvp", pairs)
     assert [line["risk"] for line in lines] == pytest.approx([0.1, 0.35, 1 / 3, 0.45])
     assert [line["oracle_risk"] for line in lines] == pytest.approx([0.1, 0.2, 1 / 3, 0.45])
     assert [(line["kept"], line["coverage"]) for line in lines] == [(1, 0.25), (2, 0.5), (3, 0.75), (4, 1)]
 
 
-def test_a_rehearsal_in_place_of_records(tmp_path):
-    """One case has an expected DSC, one no record, one is missing; records of older rehearsals have none."""
+def test_expected_dsc_of_a_rehearsal(tmp_path):
+    """Three cases: with an expected DSC, without a record, and missing; older records have no expected DSC."""
     path = tmp_path / "rehearsal.json"
     cases = [{"case": "P0", "record": {"expected_dsc": {"GTVp": 0.8, "GTVn": None}}}, {"case": "P1", "record": None}]
     path.write_text(json.dumps({"cases": cases}))
@@ -91,7 +91,7 @@ def test_a_rehearsal_in_place_of_records(tmp_path):
             read_expected_dsc(path, ["P0"])
 
 
-def test_a_folder_of_records(tmp_path):
+def test_expected_dsc_of_a_folder_of_records(tmp_path):
     """Two of three cases have a record, one without a pass of a network; another patient's is unknown."""
     for name, expected in (("P0", {"GTVp": 0.8, "GTVn": None}), ("P1", {}), ("other", {"GTVp": 0.5})):
         (tmp_path / f"{name}.json").write_text(json.dumps({"expected_dsc": expected}))
@@ -109,14 +109,16 @@ def test_a_folder_of_records(tmp_path):
 
 def test_one_case_none_and_a_mask_at_the_bound():
     """DSC 0.5 is not below 0.5; it is below 0.6, and correctly separated from 0.9."""
-    found = confidence_of([0.5], [8]).estimate(30, 1).by_metric
-    assert found["spearman"].value is None
-    assert (found["aurc"].value, found["aurc"].ci95_low, found["aurc"].ci95_high) == pytest.approx((0.2, 0.2, 0.2))
-    nothing = confidence_of([None, None], [5, 2])
-    assert set(values(nothing).values()) == {None}
-    assert (nothing.unwarned, build_risk_coverage_curve("gtvp", nothing)) == (1, [])
-    assert values(confidence_of([0.4, 0.8], [5, 9]))["failed_auc"] is None
-    assert values(confidence_of([0.4, 0.8], [5, 9], failed_below=0.6))["failed_auc"] == 1
+    metrics = pair_expected_dsc([0.5], [8]).estimate(30, 1).by_metric
+    assert metrics["spearman"].value is None
+    assert (metrics["aurc"].value, metrics["aurc"].ci95_low, metrics["aurc"].ci95_high) == pytest.approx(
+        (0.2, 0.2, 0.2)
+    )
+    without_expected = pair_expected_dsc([None, None], [5, 2])
+    assert set(get_values(without_expected).values()) == {None}
+    assert (without_expected.unwarned, build_risk_coverage_curve("gtvp", without_expected)) == (1, [])
+    assert get_values(pair_expected_dsc([0.4, 0.8], [5, 9]))["failed_auc"] is None
+    assert get_values(pair_expected_dsc([0.4, 0.8], [5, 9], failed_below=0.6))["failed_auc"] == 1
 
 
 # The command
@@ -124,9 +126,9 @@ def test_one_case_none_and_a_mask_at_the_bound():
 
 @pytest.fixture
 def metrics(phase_of, blank):
-    """Four cases: GTVp of four voxels of which the mask has 4, 2, none and, in P4, no mask at all.
+    """Write four cases: GTVp of four voxels; the mask has 4, 2 and no voxels, and P4 has no mask.
 
-    DSC 1, 2 * 2 / 6 and 0 twice. P1 has a GTVn of two voxels, of which the mask has one: DSC 2 / 3.
+    DSC 1, 2 * 2 / 6 and 0 twice. P1 has a GTVn of two voxels, one in the mask: DSC 2 / 3.
     """
     phase = phase_of(SEGMENTATION)
     for case, voxels in (("P1", 4), ("P2", 2), ("P3", 0), ("P4", None)):
@@ -151,11 +153,11 @@ def study(metrics, tmp_path, table, *more):
 
 
 def test_end_to_end(metrics, tmp_path, capsys):
-    """Of GTVp P1 and P2 are compared, in the right order; P3 and P4 failed and nothing was expected of them."""
+    """Only P1 and P2 have an expected DSC of the GTVp, in the right order; P3 and P4 failed."""
     table = "PatientID;gtvp_expected_dsc;gtvn_expected_dsc\nP1;0,9;0.5\nP2;0,8;\nP3;;\nP9;0,3;\n"
-    found, out = study(metrics, tmp_path, table)
-    assert (found["cases"], found["unknown"], found["duplicate"], found["missing"]) == (4, ["P9"], [], ["P4"])
-    gtvp, gtvn = found["labels"]["gtvp"], found["labels"]["gtvn"]
+    content, out = study(metrics, tmp_path, table)
+    assert (content["cases"], content["unknown"], content["duplicate"], content["missing"]) == (4, ["P9"], [], ["P4"])
+    gtvp, gtvn = content["labels"]["gtvp"], content["labels"]["gtvn"]
     assert (gtvp["cases"], gtvp["failed"], gtvp["failed_without_expected"]) == (2, 0, 2)
     assert gtvp["without_expected"] == [
         {"case": "P3", "why": "no gtvp_expected_dsc"},
@@ -173,25 +175,25 @@ def test_end_to_end(metrics, tmp_path, capsys):
             ("gtvp", "2"),
             ("gtvn", "1"),
         ]
-    said = capsys.readouterr()
-    assert said.err == "warning: P9: not a case of the metrics.json\nwarning: P4: no row in the table, no record\n"
-    assert "gtvp: 2 cases, 0 failed; 2 without an expected DSC, of which 2 failed" in said.out
+    printed = capsys.readouterr()
+    assert printed.err == "warning: P9: not a case of the metrics.json\nwarning: P4: no row in the table, no record\n"
+    assert "gtvp: 2 cases, 0 failed; 2 without an expected DSC, of which 2 failed" in printed.out
 
 
-def test_one_column_is_enough_and_a_bad_line_fails_its_case_alone(metrics, tmp_path):
+def test_one_column_is_enough_and_a_bad_line_fails_only_its_case(metrics, tmp_path):
     table = "PatientID,gtvp_expected_dsc\nP1,0.9\nP2,1.5\nP3,0.2\nP3,0.1\nP4,0\n"
-    found, _ = study(metrics, tmp_path, table, "--failed-below", "0.7")
-    assert set(found["labels"]) == {"gtvp"}
-    assert found["duplicate"] == ["P3"]
-    why = {one["case"]: one["why"] for one in found["labels"]["gtvp"]["without_expected"]}
+    content, _ = study(metrics, tmp_path, table, "--failed-below", "0.7")
+    assert set(content["labels"]) == {"gtvp"}
+    assert content["duplicate"] == ["P3"]
+    why = {entry["case"]: entry["why"] for entry in content["labels"]["gtvp"]["without_expected"]}
     assert why == {
         "P2": "expected.csv, line 3: gtvp_expected_dsc 1.5, expected a number from 0 to 1",
         "P3": "2 rows, expected one",
     }
     # P1 with DSC 1, and P4 without a mask, expected at 0.
-    assert found["labels"]["gtvp"]["failed"] == 1
-    assert found["labels"]["gtvp"]["failed_without_expected"] == 2
-    assert found["labels"]["gtvp"]["aggregates"]["failed_auc"]["value"] == 1
+    assert content["labels"]["gtvp"]["failed"] == 1
+    assert content["labels"]["gtvp"]["failed_without_expected"] == 2
+    assert content["labels"]["gtvp"]["aggregates"]["failed_auc"]["value"] == 1
 
 
 def test_cases_that_do_not_count_are_named(metrics, tmp_path):
@@ -199,21 +201,21 @@ def test_cases_that_do_not_count_are_named(metrics, tmp_path):
     content["provenance"]["options"]["missing"] = "skip"
     content["aggregates"] = {}
     metrics.write_text(json.dumps(content))
-    found, _ = study(metrics, tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\nP2,0.8\nP3,0.1\nP4,0.1\n")
-    assert found["not_counted"] == ["P4"]
-    assert found["labels"]["gtvp"]["cases"] == 3
+    result, _ = study(metrics, tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\nP2,0.8\nP3,0.1\nP4,0.1\n")
+    assert result["not_counted"] == ["P4"]
+    assert result["labels"]["gtvp"]["cases"] == 3
 
 
 @pytest.mark.parametrize(
-    ("table", "says"),
+    ("table", "message"),
     [
         ("PatientID,gtvp\nP1,0.9\n", "columns PatientID, gtvp"),
         ("gtvp_expected_dsc\n0.9\n", "columns gtvp_expected_dsc"),
         ("PatientID,gtvp_expected_dsc\nP1,\nP7,0.9\n", "expected.csv: no case has a true and an expected DSC"),
     ],
 )
-def test_tables_that_cannot_be_used(metrics, tmp_path, table, says):
-    with pytest.raises(HecktorError, match=says):
+def test_tables_that_cannot_be_used(metrics, tmp_path, table, message):
+    with pytest.raises(HecktorError, match=message):
         study(metrics, tmp_path, table)
     assert not (tmp_path / "out").exists()
 

@@ -19,8 +19,8 @@ from reporting.studies.cli import main
 from reporting.studies.observers import MEASURES, build_agreement_metrics, compare_annotators
 
 
-def row_of(blank, gtvp=0, gtvn=0):
-    """`gtvp` voxels along x from 0, and `gtvn` voxels elsewhere."""
+def draw_rows(blank, gtvp=0, gtvn=0):
+    """Draw `gtvp` voxels along x from 0, and `gtvn` voxels elsewhere."""
     mask = blank()
     mask[2, 2, :gtvp] = 1
     mask[5, 5, :gtvn] = 2
@@ -29,14 +29,14 @@ def row_of(blank, gtvp=0, gtvn=0):
 
 @pytest.fixture
 def folders(tmp_path, blank, grid):
-    """Voxels of 6 mm3. GTVp voxels of (ann, bea, cal): case P 4, 4, 2; case Q 8, 4, none drawn by cal; R only ann.
+    """Write masks with voxels of 6 mm3. GTVp voxels of (ann, bea, cal): case P 4, 4, 2; case Q 8, 4, and no mask of cal; R only ann.
 
     GTVn: P 0, 0, 0; Q 2, 2.
     """
     drawn = {"ann": {"P": (4, 0), "Q": (8, 2), "R": (3, 3)}, "bea": {"P": (4, 0), "Q": (4, 2)}, "cal": {"P": (2, 0)}}
     for name, cases in drawn.items():
         for case, sizes in cases.items():
-            write_mask(tmp_path / name / f"{case}.mha", row_of(blank, *sizes), grid)
+            write_mask(tmp_path / name / f"{case}.mha", draw_rows(blank, *sizes), grid)
     return [f"{name}={tmp_path / name}" for name in drawn]
 
 
@@ -49,25 +49,25 @@ def test_agreement_by_hand(tmp_path, folders):
     """DSC of P: 1 (ann, bea), 4/6 (ann, cal), 4/6 (bea, cal), their median 2/3; of Q 2 x 4 / 12 = 2/3.
 
     DSCagg of (ann, bea) over P and Q: 2 (4 + 4) / (8 + 12) = 0.8; of the other pairs 2/3 each. Weighed by 2, 1 and 1
-    cases: (2 x 0.8 + 2 x 2/3) / 4 = 11/15. GTVn is drawn by (ann, bea) alone: 1. The mean of both labels exists for
-    that pair only: 0.9.
+    cases: (2 x 0.8 + 2 x 2/3) / 4 = 11/15. Only (ann, bea) draw GTVn: 1. The mean of both labels exists only for
+    that pair: 0.9.
     """
-    found = study(tmp_path, *folders, "--bootstraps", "50")
-    values = {name: figures["value"] for name, figures in found["aggregates"].items()}
+    content = study(tmp_path, *folders, "--bootstraps", "50")
+    values = {name: figures["value"] for name, figures in content["aggregates"].items()}
     assert values["gtvp_dsc_median"] == pytest.approx(2 / 3)
     assert values["gtvp_dsc_agg"] == pytest.approx(11 / 15)
     assert values["gtvn_dsc_agg"] == 1.0
     assert values["dsc_agg_mean"] == pytest.approx(0.9)
     assert values["gtvn_hd95_median_mm"] == 0.0
-    assert found["quartiles"]["gtvn_dsc"] == {"cases": 1, "q1": 1.0, "q3": 1.0}
-    assert found["cases_of_one_observer"] == ["R"]
-    assert [(entry["observers"], entry["cases"]) for entry in found["pairs"]] == [
+    assert content["quartiles"]["gtvn_dsc"] == {"cases": 1, "q1": 1.0, "q3": 1.0}
+    assert content["cases_of_one_observer"] == ["R"]
+    assert [(entry["observers"], entry["cases"]) for entry in content["pairs"]] == [
         (["ann", "bea"], 2),
         (["ann", "cal"], 1),
         (["bea", "cal"], 1),
     ]
-    assert found["pairs"][0]["gtvp_dsc_agg"] == pytest.approx(0.8)
-    figures = found["aggregates"]["gtvp_dsc_agg"]
+    assert content["pairs"][0]["gtvp_dsc_agg"] == pytest.approx(0.8)
+    figures = content["aggregates"]["gtvp_dsc_agg"]
     assert figures["ci95_low"] <= figures["value"] <= figures["ci95_high"]
 
 
@@ -81,20 +81,20 @@ def test_the_table_holds_every_pair(tmp_path, folders):
     assert [float(of_q[f"gtvp_{name}"]) for name in MEASURES] == pytest.approx([2 / 3, 3.65, 10 / 12, 10 / 12])
 
 
-def test_one_empty_label_is_the_worst_and_two_are_nothing(blank):
+def test_one_empty_label_has_the_worst_values_and_two_have_no_values(blank):
     rows = compare_annotators(
-        "P", {"a": row_of(blank, 3), "b": row_of(blank, 0)}, (1.0, 1.0, 1.0), load_profile().mask_rules
+        "P", {"a": draw_rows(blank, 3), "b": draw_rows(blank, 0)}, (1.0, 1.0, 1.0), load_profile().mask_rules
     )
     assert rows[0].measures["gtvp"] == {"dsc": 0.0, "hd95_mm": np.inf, "asd_mm": np.inf, "surface_dsc": 0.0}
     assert rows[0].measures["gtvn"] == dict.fromkeys(MEASURES)
 
 
 def test_an_infinite_median_is_null_in_json_and_inf_in_the_table(tmp_path, blank, grid):
-    write_mask(tmp_path / "a" / "P.mha", row_of(blank, 3), grid)
+    write_mask(tmp_path / "a" / "P.mha", draw_rows(blank, 3), grid)
     write_mask(tmp_path / "b" / "P.mha", blank(), grid)
-    found = study(tmp_path, f"a={tmp_path / 'a'}", f"b={tmp_path / 'b'}", "--bootstraps", "5")
-    assert found["aggregates"]["gtvp_hd95_median_mm"]["infinite"] == ["value", "ci95_low", "ci95_high"]
-    assert found["aggregates"]["gtvn_dsc_agg"]["value"] is None
+    content = study(tmp_path, f"a={tmp_path / 'a'}", f"b={tmp_path / 'b'}", "--bootstraps", "5")
+    assert content["aggregates"]["gtvp_hd95_median_mm"]["infinite"] == ["value", "ci95_low", "ci95_high"]
+    assert content["aggregates"]["gtvn_dsc_agg"]["value"] is None
     assert ",inf," in (tmp_path / "out" / "observers.csv").read_text()
 
 
@@ -104,7 +104,7 @@ def test_an_infinite_median_is_null_in_json_and_inf_in_the_table(tmp_path, blank
     second=arrays(np.uint8, (3, 4, 5), elements=st.integers(0, 2)),
 )
 def test_agreement_is_symmetric(first, second):
-    rules, ones = load_profile().mask_rules, np.ones((1, 1))
+    rules, once = load_profile().mask_rules, np.ones((1, 1))
     here, there = (
         compare_annotators("P", masks, (3.0, 2.0, 1.0), rules)
         for masks in ({"a": first, "b": second}, {"a": second, "b": first})
@@ -113,7 +113,7 @@ def test_agreement_is_symmetric(first, second):
         assert here[0].measures[label] == pytest.approx(there[0].measures[label])
     first, second = (build_agreement_metrics(rows, ["P"]) for rows in (here, there))
     for name, metric in first.items():
-        assert metric(ones) == pytest.approx(second[name](ones), nan_ok=True)
+        assert metric(once) == pytest.approx(second[name](once), nan_ok=True)
 
 
 def test_other_grids_and_unshared_cases_are_named(tmp_path, folders, blank, grid):

@@ -1,4 +1,4 @@
-"""A cohort of small scans in the release's layout, with masks of two teams."""
+"""Write a cohort of small scans in the release's layout, with masks of two teams."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class ToyCohort:
         return find_cohort(ViewerRequest(self.root / "cohort", masks={team: self.root / team for team in teams}))
 
 
-def volume_of(base64: str) -> Volume:
-    """A volume of the page as SimpleITK reads it."""
+def read_volume_of(base64: str) -> Volume:
+    """Read a volume of the page with SimpleITK."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "volume.nii.gz"
         path.write_bytes(b64decode(base64))
@@ -60,7 +60,7 @@ def toy(tmp_path: Path) -> ToyCohort:
 
 @pytest.fixture
 def nodes() -> np.ndarray:
-    """A GTVp of 4 x 4 x 4 voxels, and GTVn of 3 x 3 x 2 and of 1 voxel."""
+    """Return a GTVp of 4 x 4 x 4 voxels, and GTVn of 3 x 3 x 2 and of 1 voxel."""
     mask = np.zeros(GRID.array_shape, np.uint8)
     mask[8:12, 16:20, 10:14] = 1
     mask[4:6, 25:28, 25:28] = 2
@@ -70,7 +70,7 @@ def nodes() -> np.ndarray:
 
 @pytest.fixture
 def cohort(toy: ToyCohort, nodes: np.ndarray) -> ViewerCohort:
-    """Two cases; team A has a mask of both, team B of the first alone."""
+    """Write two cases; team A has a mask of both, team B only of the first."""
     for case in ("C-1", "C-2"):
         toy.add(case, nodes)
         toy.predict("A", case, nodes)
@@ -80,7 +80,7 @@ def cohort(toy: ToyCohort, nodes: np.ndarray) -> ViewerCohort:
 
 @pytest.fixture
 def ranked(tmp_path: Path, phase_of, nodes: np.ndarray) -> Path:
-    """Two cases as the platform mounts them, and results of `near` and `none`, which predicts nothing for C-2."""
+    """Write two cases as the platform mounts them, and results of `near` and of `none`, which predicts nothing for C-2."""
     folder = tmp_path / "results" / "task1"
     folder.mkdir(parents=True)
     for team in ("near", "none"):

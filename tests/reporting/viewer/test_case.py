@@ -13,23 +13,23 @@ from contract.images.volumes import Volume
 from reporting.viewer import case as case_module
 from reporting.viewer.case import build_case
 from reporting.viewer.cohort import ViewerCohort
-from tests.reporting.viewer.conftest import GRID, ToyCohort, volume_of
+from tests.reporting.viewer.conftest import GRID, ToyCohort, read_volume_of
 
 
 def test_an_unusable_prediction_is_noted_and_the_rest_is_shown(
     toy: ToyCohort, nodes: np.ndarray, cohort: ViewerCohort
 ) -> None:
-    other = Geometry(GRID.size, (2.0, 2.0, 2.5), GRID.origin_mm)
-    toy.predict("B", "C-1", nodes, other)
+    thin = Geometry(GRID.size, (2.0, 2.0, 2.5), GRID.origin_mm)
+    toy.predict("B", "C-1", nodes, thin)
     shown = build_case(cohort.cases["C-1"])
     assert [mask["name"] for mask in shown["masks"]] == ["reference", "A"]
     (note,) = shown["notes"]
     assert note.startswith("B: C-1.mha: its grid is size (40, 40, 20)")
-    assert {tuple(one["status"]) for one in shown["lesions"] if one["source"] == "reference"} == {("A",)}
+    assert {tuple(lesion["status"]) for lesion in shown["lesions"] if lesion["source"] == "reference"} == {("A",)}
 
 
 def test_a_resampled_prediction_is_noted(toy: ToyCohort, nodes: np.ndarray, cohort: ViewerCohort) -> None:
-    """By the rule of 2020 and 2021; half a voxel lower."""
+    """By the rule of 2020 and 2021 a mask may lie half a voxel lower."""
     toy.predict("B", "C-1", nodes, replace(GRID, origin_mm=(GRID.origin_mm[0] - 1.0, *GRID.origin_mm[1:])))
     sources = cohort.cases["C-1"]
     rules = sources.rules.model_copy(update={"geometry": "resample_nearest"})
@@ -68,35 +68,35 @@ def test_a_case_is_shown_without_an_unreadable_pet(cohort: ViewerCohort) -> None
     shown = build_case(cohort.cases["C-1"])
     assert shown["pet"] is None
     assert shown["notes"][0].startswith("PET: C-1__PT.nii.gz")
-    assert {one["suv_max"] for one in shown["lesions"]} == {None}
+    assert {lesion["suv_max"] for lesion in shown["lesions"]} == {None}
 
 
-def becquerels(toy: ToyCohort, nodes: np.ndarray) -> ViewerCohort:
-    """A PET of 4,000 Bq/ml with 20,000 Bq/ml in the lesions."""
+def make_becquerel_cohort(toy: ToyCohort, nodes: np.ndarray) -> ViewerCohort:
+    """Write a PET of 4,000 Bq/ml with 20,000 Bq/ml in the lesions."""
     toy.add("C-1", nodes, Volume(np.where(nodes > 0, 20_000, 4_000).astype(np.float32), GRID))
     return toy.find()
 
 
 def test_a_pet_in_bq_per_ml_has_no_suv(toy: ToyCohort, nodes: np.ndarray) -> None:
-    """Fewer than 0.5% of the voxels are in lesions, so that the window ends at the background."""
-    shown = build_case(becquerels(toy, nodes).cases["C-1"])
+    """Lesions hold fewer than 0.5% of the voxels, so that the window ends at the background."""
+    shown = build_case(make_becquerel_cohort(toy, nodes).cases["C-1"])
     assert (shown["pet"]["window"], shown["pet"]["unit"]) == ((0.0, 4000.0), "Bq/ml")
-    assert {one["suv_max"] for one in shown["lesions"]} == {None}
+    assert {lesion["suv_max"] for lesion in shown["lesions"]} == {None}
 
 
 def test_the_factor_of_the_record_gives_suv(toy: ToyCohort, nodes: np.ndarray) -> None:
     """20,000 Bq/ml x 0.00025 = SUV 5."""
-    case = replace(becquerels(toy, nodes).cases["C-1"], suv_factor=0.00025)
+    case = replace(make_becquerel_cohort(toy, nodes).cases["C-1"], suv_factor=0.00025)
     shown = build_case(case)
     assert (shown["pet"]["window"], shown["pet"]["unit"]) == ((0.0, 10.0), "SUV")
-    assert volume_of(shown["pet"]["volume"]).array.max() == pytest.approx(5.0)
-    assert {one["suv_max"] for one in shown["lesions"]} == {5.0}
+    assert read_volume_of(shown["pet"]["volume"]).array.max() == pytest.approx(5.0)
+    assert {lesion["suv_max"] for lesion in shown["lesions"]} == {5.0}
 
 
 def test_a_pet_of_any_scale_fits_its_type(toy: ToyCohort, nodes: np.ndarray) -> None:
-    """Up to SUV 5 the step is 0.01; up to 3,276,700 Bq/ml it is 100, so that 140 becomes 100."""
+    """Steps are 0.01 up to SUV 5 and 100 up to 3,276,700 Bq/ml, so that 140 becomes 100."""
     for background, highest, expected in ((1.234, 5.0, 1.23), (140.0, 3_276_700.0, 100.0)):
         pet = np.where(nodes > 0, highest, background).astype(np.float32)
         toy.add("C-1", nodes, Volume(pet, GRID))
-        shown = volume_of(build_case(toy.find().cases["C-1"])["pet"]["volume"]).array
+        shown = read_volume_of(build_case(toy.find().cases["C-1"])["pet"]["volume"]).array
         assert (shown.min(), shown.max()) == (pytest.approx(expected), pytest.approx(highest))

@@ -1,9 +1,8 @@
-"""The list of cases: files, teams, centres and values."""
+"""The list of cases with files, teams, centres and values."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +11,13 @@ import pytest
 
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import write_mask
-from evaluation.ranking.cli import main as rank
 from reporting.viewer.case import build_case
 from reporting.viewer.cohort import ViewerRequest, find_cohort, sort_cases, to_json_value
 from tests.reporting.viewer.conftest import GRID, ToyCohort
 
 
 def test_values_come_from_the_rows(ranked: Path) -> None:
-    """A shift by one voxel leaves 3/4 of the GTVp, and of the larger GTVn 2/3, and nothing of the voxel.
+    """Shifted by one voxel, 3/4 of the GTVp and 2/3 of the larger GTVn remain, and nothing of the single voxel.
 
     GTVp: DSC 48 / 64 = 0.75. GTVn: 12 of 18 + 1 voxels, DSC 2 x 12 / 38 = 0.6316. Volumes: 64 and 19 voxels of
     0.012 ml.
@@ -37,8 +35,8 @@ def test_values_come_from_the_rows(ranked: Path) -> None:
     assert listing["cases"][1]["facts"] == "GTVp 0.8 ml · GTVn 0.2 ml in 2 lesions"
 
 
-def test_masks_come_from_the_results_or_a_given_folder(ranked: Path) -> None:
-    """`near` has masks in the results, `none` has none; `third` has no results and is shown after the others."""
+def test_masks_come_from_the_results_or_another_folder(ranked: Path) -> None:
+    """In the results only `near` has masks; `third` has no results and is shown last."""
     write_mask(ranked / "third" / "C-2.mha", np.zeros(GRID.array_shape, np.uint8), GRID)
     cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results", {"third": ranked / "third"}))
     assert set(cohort.cases["C-1"].files.predictions) == {"near"}
@@ -47,41 +45,23 @@ def test_masks_come_from_the_results_or_a_given_folder(ranked: Path) -> None:
     assert set(cohort.listing["cases"][0]["values"]["gtvp_dsc"]) == {"near", "none"}
 
 
-def test_masks_of_an_entry_out_of_competition_are_shown(ranked: Path) -> None:
-    """`near` is taken out of the ranking of both: its masks stay, after the team that is left."""
-    folder = ranked / "results" / "task1"
-    out = ["--out-of-competition", f"near={folder / 'near' / 'metrics.json'}:organiser"]
-    rank(["--task", "segmentation", str(folder / "none" / "metrics.json"), *out, "--output", str(folder)])
-    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
-    assert [team["name"] for team in cohort.listing["teams"]] == ["none", "near"]
-    assert [mask["name"] for mask in build_case(cohort.cases["C-1"])["masks"]] == ["reference", "near"]
-
-
 def test_another_cohort_stops_the_viewer(ranked: Path, nodes: np.ndarray) -> None:
-    """The references have 64 voxels of GTVp. The first case is compared at the start, the others when they are shown."""
+    """References have 64 voxels of GTVp. The first case is compared at the start, the others when they are shown."""
     folder = ranked / "cohort" / "ground_truth"
-    other = nodes.copy()
-    other[0, 0, 0] = 1
+    changed = nodes.copy()
+    changed[0, 0, 0] = 1
     message = "65 voxels of GTVp, expected the 64 that were scored; is this another cohort?"
-    write_mask(folder / "C-2.mha", other, GRID)
+    write_mask(folder / "C-2.mha", changed, GRID)
     cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
     with pytest.raises(GroundTruthError, match=f"C-2.mha: {re.escape(message)}"):
         build_case(cohort.cases["C-2"])
-    write_mask(folder / "C-1.mha", other, GRID)
+    write_mask(folder / "C-1.mha", changed, GRID)
     with pytest.raises(GroundTruthError, match=f"C-1.mha: {re.escape(message)}"):
         find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
 
 
-def test_only_scored_cases_are_shown(ranked: Path, nodes: np.ndarray) -> None:
-    cohort = ranked / "cohort"
-    shutil.copytree(cohort / "C-1", cohort / "D-1")
-    write_mask(cohort / "ground_truth" / "D-1.mha", nodes, GRID)
-    assert list(find_cohort(ViewerRequest(cohort, ranked / "results")).cases) == ["C-1", "C-2"]
-    assert list(find_cohort(ViewerRequest(cohort)).cases) == ["C-1", "C-2", "D-1"]
-
-
-def test_teams_without_masks_and_masks_of_another_run_are_said(ranked: Path, nodes: np.ndarray) -> None:
-    """`none` has no masks in the results; the GTVp of `near` had 64 voxels, and the file now holds none."""
+def test_teams_without_masks_and_masks_of_another_run_are_notes(ranked: Path, nodes: np.ndarray) -> None:
+    """In the results `none` has no masks; the GTVp of `near` had 64 voxels and now has 0."""
     write_mask(ranked / "results" / "task1" / "near" / "predictions" / "C-1.mha", nodes * (nodes == 2), GRID)
     cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
     assert cohort.notes == ("no masks of none, whose contours are not shown (--masks TEAM=FOLDER)",)
@@ -93,7 +73,7 @@ def test_teams_without_masks_and_masks_of_another_run_are_said(ranked: Path, nod
 
 
 def test_lesions_are_matched_by_the_edition_of_the_results(ranked: Path) -> None:
-    """HECKTOR 2021 measures distances of GTVp; its declaration is that of 2025, which measures none."""
+    """HECKTOR 2021 measures distances of GTVp, HECKTOR 2025 measures none."""
     request = ViewerRequest(ranked / "cohort", masks={"near": ranked / "results" / "task1" / "near" / "predictions"})
     surfaces = {
         edition: find_cohort(replace(request, edition=edition)).cases["C-1"].rules.surfaces
@@ -110,8 +90,8 @@ def test_the_worst_cases_have_the_lowest_mean_of_the_first_metric(ranked: Path) 
     assert list(cohort.select_worst(5).cases) == ["C-1", "C-2"]
 
 
-def test_a_rightly_empty_mask_and_a_lost_distance_count() -> None:
-    """A: one team marks a GTVp that is not there, three rightly mark none: mean 3/4. B: mean 0.7."""
+def test_an_empty_mask_and_an_infinite_distance_count() -> None:
+    """In A one team marks an absent GTVp, three rightly mark nothing: mean 3/4. B: mean 0.7."""
     entries = {"A": (0.0, None, None, None), "B": (0.7, 0.7, 0.7, 0.7)}
     listing = {
         "metrics": [{"key": "gtvp_dsc"}],
@@ -126,7 +106,7 @@ def test_a_rightly_empty_mask_and_a_lost_distance_count() -> None:
 
 
 def test_the_list_needs_neither_results_nor_images(toy: ToyCohort, nodes: np.ndarray) -> None:
-    """Without a record the centre is that in the name."""
+    """Without a record the name gives the centre."""
     toy.add("C-1", nodes)
     for path in (toy.root / "cohort" / "C-1").iterdir():
         path.write_bytes(b"nothing")

@@ -1,4 +1,4 @@
-"""The exported page: one file with its cases, whole or not at all."""
+"""The exported page is one file with its cases, whole or absent."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from reporting.viewer.cohort import ViewerCohort
 from reporting.viewer.server import export_viewer
 
 
-def cases_in(page: Path) -> dict[str, dict]:
-    """The cases of a page in their order."""
-    found = re.findall(r'<script type="application/json" id="case-(\d+)">(.*?)</script>', page.read_text())
-    assert [int(number) for number, _ in found] == list(range(len(found)))
-    return {case["case"]: case for case in (json.loads(text) for _, text in found)}
+def read_cases(page: Path) -> dict[str, dict]:
+    """Return the cases of a page in their order."""
+    scripts = re.findall(r'<script type="application/json" id="case-(\d+)">(.*?)</script>', page.read_text())
+    assert [int(number) for number, _ in scripts] == list(range(len(scripts)))
+    return {case["case"]: case for case in (json.loads(text) for _, text in scripts)}
 
 
 def test_the_page_holds_what_the_server_sends(cohort: ViewerCohort, tmp_path: Path) -> None:
     page = export_viewer(tmp_path / "viewer", cohort)
     assert page == tmp_path / "viewer" / "index.html"
     sent = {name: json.loads(json.dumps(build_case(sources))) for name, sources in cohort.cases.items()}
-    assert cases_in(page) == sent
+    assert read_cases(page) == sent
     assert list(page.parent.iterdir()) == [page]
     text = page.read_text()
     assert "Copyright (c) 2021, Niivue" in text
@@ -37,7 +37,7 @@ def test_an_earlier_page_is_replaced_and_another_file_is_not(cohort: ViewerCohor
     page = tmp_path / "viewer.html"
     export_viewer(page, cohort)
     export_viewer(page, cohort.select_worst(1))
-    assert list(cases_in(page)) == ["C-1"]
+    assert list(read_cases(page)) == ["C-1"]
     page.write_text("<p>mine</p>")
     with pytest.raises(OutputError, match=r"viewer\.html: exists and is not a viewer"):
         export_viewer(page, cohort)
@@ -58,6 +58,6 @@ def test_the_report_writes_a_page_of_the_worst_cases(ranked: Path) -> None:
     options = ["--results", str(ranked / "results"), "--output", str(ranked / "report.html"), "--max-patients", "0"]
     scans = ["--cases", "--cohort", str(ranked / "cohort"), "--viewer", str(ranked / "viewer"), "--viewer-cases", "1"]
     assert report([*options, *scans]) == 0
-    assert list(cases_in(ranked / "viewer" / "index.html")) == ["C-2"]
+    assert list(read_cases(ranked / "viewer" / "index.html")) == ["C-2"]
     with pytest.raises(HecktorError, match="--viewer: found without --cohort, expected both"):
         report([*options, "--cases", "--viewer", str(ranked / "viewer")])

@@ -17,38 +17,38 @@ from reporting.viewer.case import build_case, interpolate_values, resample_for_d
 from reporting.viewer.cohort import ViewerCohort
 from reporting.viewer.lesions import find_lesions
 from reporting.viewer.region import MAX_VOXELS, find_display_grid, to_index, to_mm
-from tests.reporting.viewer.conftest import GRID, ToyCohort, volume_of
+from tests.reporting.viewer.conftest import GRID, ToyCohort, read_volume_of
 
 
-def rotation(about_x: float, about_z: float) -> tuple[float, ...]:
-    """Direction of a grid that is tilted about x, then turned about z (degrees)."""
+def make_rotation(about_x: float, about_z: float) -> tuple[float, ...]:
+    """Return the direction of a grid that is tilted about x, then turned about z (degrees)."""
     a, b = np.radians([about_x, about_z])
     tilt = np.array([[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]])
     turn = np.array([[np.cos(b), -np.sin(b), 0], [np.sin(b), np.cos(b), 0], [0, 0, 1]])
     return tuple((turn @ tilt).ravel())
 
 
-OBLIQUE = Geometry((60, 60, 30), (1.3, 1.3, 2.5), (-30.0, -50.0, -520.0), rotation(12.0, -20.0))
-OBLIQUE_PET = Geometry((30, 30, 30), (4.0, 4.0, 4.0), (-60.0, -60.0, -540.0), rotation(-5.0, 8.0))
+OBLIQUE = Geometry((60, 60, 30), (1.3, 1.3, 2.5), (-30.0, -50.0, -520.0), make_rotation(12.0, -20.0))
+OBLIQUE_PET = Geometry((30, 30, 30), (4.0, 4.0, 4.0), (-60.0, -60.0, -540.0), make_rotation(-5.0, 8.0))
 MIRRORED = Geometry((40, 40, 20), (2.0, 2.0, 3.0), (40.0, -40.0, -440.0), (-1.0, 0, 0, 0, 1.0, 0, 0, 0, -1.0))
 
 
-def lps(geometry: Geometry) -> np.ndarray:
-    """LPS coordinates of every voxel, (z, y, x, 3)."""
+def compute_lps(geometry: Geometry) -> np.ndarray:
+    """Return the LPS coordinates of every voxel, (z, y, x, 3)."""
     z, y, x = np.indices(geometry.array_shape)
     matrix = geometry.index_to_physical_matrix()
     return np.stack([x, y, z], axis=-1) @ matrix[:3, :3].T + matrix[:3, 3]
 
 
-def ramp(points: np.ndarray) -> np.ndarray:
-    """A linear function of the place, which linear interpolation reproduces exactly."""
+def compute_ramp(points: np.ndarray) -> np.ndarray:
+    """Return a linear function of the place, which linear interpolation reproduces exactly."""
     return points @ np.array([2.0, -3.0, 1.0]) + 600.0
 
 
-def read(base64: str) -> tuple[np.ndarray, np.ndarray]:
-    """Values of a volume, and the LPS coordinates of each voxel by SimpleITK."""
-    volume = volume_of(base64)
-    return volume.array, lps(volume.geometry)
+def read_values(base64: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of a volume, and the LPS coordinates of each voxel by SimpleITK."""
+    volume = read_volume_of(base64)
+    return volume.array, compute_lps(volume.geometry)
 
 
 @pytest.mark.parametrize("ct_grid", [GRID, OBLIQUE, MIRRORED], ids=["axial", "oblique", "mirrored"])
@@ -59,23 +59,23 @@ def test_scans_are_shown_where_they_are_in_the_patient(toy: ToyCohort, ct_grid: 
     """
     mask = np.zeros(ct_grid.array_shape, np.uint8)
     mask[10, 20, 20] = 1
-    pet_values = ramp(lps(OBLIQUE_PET)) / 5 + 80
+    pet_values = compute_ramp(compute_lps(OBLIQUE_PET)) / 5 + 80
     toy.add(
         "C-1", mask, Volume(pet_values.astype(np.float32), OBLIQUE_PET),
-        Volume(np.rint(ramp(lps(ct_grid))).astype(np.int16), ct_grid),
+        Volume(np.rint(compute_ramp(compute_lps(ct_grid))).astype(np.int16), ct_grid),
     )  # fmt: skip
     case = build_case(toy.find().cases["C-1"])
-    ct, points = read(case["ct"])
+    ct, points = read_values(case["ct"])
     assert ct.shape == ct_grid.array_shape
-    assert np.abs(ct - ramp(points)).max() <= 0.51
-    pet, points = read(case["pet"]["volume"])
-    inside = interior(points, OBLIQUE_PET)
+    assert np.abs(ct - compute_ramp(points)).max() <= 0.51
+    pet, points = read_values(case["pet"]["volume"])
+    inside = is_interior(points, OBLIQUE_PET)
     assert inside.mean() > 0.3
-    assert np.abs(pet - ramp(points) / 5 - 80)[inside].max() < 0.02
+    assert np.abs(pet - compute_ramp(points) / 5 - 80)[inside].max() < 0.02
 
 
-def interior(points: np.ndarray, grid: Geometry) -> np.ndarray:
-    """Which points lie between voxel centres of a grid."""
+def is_interior(points: np.ndarray, grid: Geometry) -> np.ndarray:
+    """Return whether points lie between voxel centres of a grid."""
     matrix = grid.physical_to_index_matrix()
     index = points @ matrix[:3, :3].T + matrix[:3, 3]
     return np.all((index >= 0) & (index <= np.asarray(grid.size) - 1), axis=-1)
@@ -83,29 +83,35 @@ def interior(points: np.ndarray, grid: Geometry) -> np.ndarray:
 
 @pytest.mark.parametrize("ct_grid", [GRID, OBLIQUE, MIRRORED], ids=["axial", "oblique", "mirrored"])
 def test_a_lesion_has_its_ras_position_in_list_and_mask(toy: ToyCohort, ct_grid: Geometry) -> None:
-    """One voxel at index (20, 18, 10): RAS is LPS with x and y negated, in the list and in the mask's file."""
+    """One voxel lies at index (20, 18, 10): RAS is LPS with x and y negated, in the list and in the mask's file."""
     mask = np.zeros(ct_grid.array_shape, np.uint8)
     mask[10, 18, 20] = 2
     toy.add("C-1", mask, ct=Volume(np.zeros(ct_grid.array_shape, np.int16), ct_grid))
     case = build_case(toy.find().cases["C-1"])
-    x, y, z = lps(ct_grid)[10, 18, 20]
+    x, y, z = compute_lps(ct_grid)[10, 18, 20]
     (lesion,) = case["lesions"]
     assert lesion["centroid_ras_mm"] == pytest.approx([-x, -y, z], abs=1e-3)
-    shown, points = read(case["masks"][0]["volume"])
+    shown, points = read_values(case["masks"][0]["volume"])
     assert points[shown > 0] == pytest.approx(np.array([[x, y, z]]), abs=1e-3)
     assert shown.shape == (3, 3, 3)
 
 
 def test_a_mask_is_marked_as_labels_and_a_scan_is_not(cohort: ViewerCohort) -> None:
-    """NIfTI-1 has the intent at byte 68; 1002 is that of labels, by which NiiVue draws outlines."""
+    """NIfTI-1 has the intent at byte 68; by 1002, labels, NiiVue draws outlines."""
     case = build_case(cohort.cases["C-1"])
     volumes = [case["ct"], case["pet"]["volume"], *(mask["volume"] for mask in case["masks"])]
-    assert [struct.unpack_from("<h", decompress(b64decode(one)), 68)[0] for one in volumes] == [0, 0, 1002, 1002, 1002]
+    assert [struct.unpack_from("<h", decompress(b64decode(volume)), 68)[0] for volume in volumes] == [
+        0,
+        0,
+        1002,
+        1002,
+        1002,
+    ]
 
 
 def test_a_mask_holds_its_labels_with_a_margin_of_a_voxel(cohort: ViewerCohort) -> None:
-    """The labels of C-1 lie in x 10 to 30, y 16 to 30, z 4 to 15: 21 x 15 x 12 voxels; B has 4 x 4 x 4 of GTVp."""
-    masks = [volume_of(mask["volume"]) for mask in build_case(cohort.cases["C-1"])["masks"]]
+    """Labels of C-1 lie in x 10 to 30, y 16 to 30, z 4 to 15: 21 x 15 x 12 voxels; B has 4 x 4 x 4 of GTVp."""
+    masks = [read_volume_of(mask["volume"]) for mask in build_case(cohort.cases["C-1"])["masks"]]
     assert [mask.geometry.size for mask in masks] == [(23, 17, 14), (23, 17, 14), (6, 6, 6)]
     assert [np.bincount(mask.array.ravel()).tolist()[1:] for mask in masks] == [[64, 19], [64, 19], [64]]
     assert all(not mask.array[[0, -1]].any() for mask in masks)
@@ -170,21 +176,21 @@ def test_no_lesion_is_lost_on_a_coarser_grid(places: list[tuple[int, ...]]) -> N
     lesions = np.argwhere(mask)[:, ::-1]
     nearest = np.rint(to_index(COARSE, to_mm(FINE, lesions))).astype(int)
     for (x, y, z), (i, j, k) in zip(lesions, nearest, strict=True):
-        others = np.flatnonzero((nearest == (i, j, k)).all(axis=1))
-        labels = {int(mask[tuple(lesions[other][::-1])]) for other in others}
+        neighbours = np.flatnonzero((nearest == (i, j, k)).all(axis=1))
+        labels = {int(mask[tuple(lesions[neighbour][::-1])]) for neighbour in neighbours}
         assert int(shown[k, j, i]) in labels
         assert int(mask[z, y, x]) in labels
 
 
 def test_a_mask_on_coarser_voxels_than_the_ct_has_no_holes() -> None:
-    """One voxel of 3 mm is 27 of 1 mm."""
+    """Voxels of 3 mm hold 27 of 1 mm."""
     mask = np.zeros(COARSE.array_shape, np.uint8)
     mask[4, 4, 4] = 2
     assert (resample_for_display(find_lesions(mask, COARSE, 26), FINE) == 2).sum() == 27
 
 
 def test_values_between_voxels_are_linear_and_0_outside() -> None:
-    """Voxels 1, 3 and 5 along x at 0, 2 and 4 mm: 2 at 1 mm, 5 up to half a voxel beyond the last centre, then 0."""
+    """Voxels 1, 3 and 5 along x at 0, 2 and 4 mm give 2 at 1 mm, 5 up to half a voxel beyond the last centre, then 0."""
     array = np.broadcast_to(np.array([1.0, 3.0, 5.0], np.float32), (2, 2, 3)).copy()
     volume = Volume(array, Geometry((3, 2, 2), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0)))
     points = np.array([[1.0, 0.5, 0.5], [4.9, 1.0, 1.0], [5.1, 1.0, 1.0], [-1.1, 0.0, 0.0]])

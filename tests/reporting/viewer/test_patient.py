@@ -26,16 +26,16 @@ ALPHA = {
 }
 
 
-def of_alpha(task: Algorithm, edition: str, **row: object) -> TaskResults:
-    """The results of one team, with one row."""
+def make_results_of_alpha(task: Algorithm, edition: str, **row: object) -> TaskResults:
+    """Return the results of one team, with one row."""
     return make_results({"alpha": make_metrics(rows=[{"case": "C-1", **row}])}, task, edition)
 
 
-SCORED = of_alpha(EDITION.algorithms[0], EDITION.name, **ALPHA)
+SCORED = make_results_of_alpha(EDITION.algorithms[0], EDITION.name, **ALPHA)
 
 
 def test_each_team_has_a_row_below_the_reference() -> None:
-    """Stages and days as answered, a missing answer as "none", the DSC last; a team without any value has no row."""
+    """Stages and days as answered, a missing answer as "none", the DSC last; a team without values has no row."""
     tables = AnswerTables(EDITION, [SCORED], {})
     shown = tables.build_table("C-1", {"GTVp DSC": {"alpha": 0.8421, "beta": None}}, ["alpha", "beta"])
     assert tables.build_table("C-2", {"GTVp DSC": {"beta": 0}}, ["beta"])["rows"] == [
@@ -51,7 +51,7 @@ def test_each_team_has_a_row_below_the_reference() -> None:
     assert tables.build_table("C-2", {}, ["alpha"]) == {"columns": [], "rows": []}
 
 
-def test_the_scored_reference_stands_before_the_cohorts_table() -> None:
+def test_the_scored_reference_precedes_the_cohorts_table() -> None:
     row = {"T-stage": "T1", "N-stage": "N0", "RFS": "12", "Relapse": "0"}
     of_results = AnswerTables(EDITION, [SCORED], {"C-1": row}).build_table("C-1", {}, [])
     assert of_results["rows"] == [{"name": "reference", "texts": ["T3", "N1", "966 days, relapse"]}]
@@ -62,25 +62,25 @@ def test_the_scored_reference_stands_before_the_cohorts_table() -> None:
 def test_an_answer_of_two_classes_shows_its_probability() -> None:
     edition = load_edition("hecktor2025")
     row = {"case": "C-1", "predicted_hpv_positive": True, "predicted_probability": 0.75, "hpv_positive": False}
-    results = of_alpha(edition.algorithms[2], edition.name, **row)
+    results = make_results_of_alpha(edition.algorithms[2], edition.name, **row)
     shown = AnswerTables(edition, [results], {}).build_table("C-1", {}, ["alpha"])
     assert shown["columns"] == ["HPV Status"]
-    assert [one["texts"] for one in shown["rows"]] == [["no"], ["yes (0.75)"]]
+    assert [row_of_team["texts"] for row_of_team in shown["rows"]] == [["no"], ["yes (0.75)"]]
 
 
-def test_two_tasks_of_one_answer_are_told_apart() -> None:
+def test_two_tasks_of_one_answer_have_different_columns() -> None:
     """HECKTOR 2021 asked for the same outcome without and with the masks."""
     edition = load_edition("hecktor2025")
     row = {"case": "C-1", "risk": 2.5, "rfs_days": 10.0, "relapse": False}
     tasks = [edition.algorithms[1].with_number(number) for number in (2, 3)]
-    results = [of_alpha(task, edition.name, **row) for task in tasks]
+    results = [make_results_of_alpha(task, edition.name, **row) for task in tasks]
     shown = AnswerTables(edition, results, {}).build_table("C-1", {}, ["alpha"])
     assert shown["columns"] == ["RFS (task2)", "RFS (task3)"]
     assert shown["rows"][1] == {"name": "alpha", "texts": ["2.5", "2.5"]}
 
 
 def test_clinical_variables_come_from_the_record_or_the_table(tmp_path: Path) -> None:
-    """The record's age 61 stands before the table's 60; HPV is the table's alone, and gender is in neither."""
+    """The record's age 61 precedes the table's 60; only the table has HPV, and neither has gender."""
     (tmp_path / "C-1" / "input").mkdir(parents=True)
     (tmp_path / "C-1" / "input" / "ehr.json").write_text(json.dumps({"Age": 61, "Performance Status": 2}))
     (tmp_path / "ground_truth").mkdir()
@@ -107,7 +107,7 @@ def test_a_table_that_cannot_be_read_is_named(tmp_path: Path, table: str, note: 
 
 
 def test_a_record_that_cannot_be_read_is_named(toy: ToyCohort, nodes) -> None:
-    """A case without a record is one of a release; a record that is no JSON, and gives no factor to SUV, is named."""
+    """Only cases of a release have no record; a record that is no JSON gives no factor to SUV and is named."""
     for case in ("C-1", "C-2"):
         toy.add(case, nodes)
     record = toy.root / "cohort" / "C-1" / "input" / "ehr.json"
@@ -120,7 +120,7 @@ def test_a_record_that_cannot_be_read_is_named(toy: ToyCohort, nodes) -> None:
 
 
 def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    """Of two rows of one patient the first is shown, and a note names the patient."""
+    """The first of two rows of a patient is shown, and a note names the patient."""
     (tmp_path / "ground_truth").mkdir()
     (tmp_path / "ground_truth" / "table.csv").write_text("PatientID,Age\nC-1,60\nC-1,61\nC-2\nC-3,50\n")
     rows, notes = read_tables(tmp_path, EDITION)
@@ -128,7 +128,7 @@ def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     assert notes == ["table.csv has rows that are not shown: C-1: rows 2 and 3, C-2: row 4 has 1 cells"]
 
 
-def test_a_release_shows_the_table_beside_its_patients(toy: ToyCohort, nodes) -> None:
+def test_a_release_shows_the_table_next_to_its_patients(toy: ToyCohort, nodes) -> None:
     toy.add("C-1", nodes)
     (toy.root / "cohort" / "table.csv").write_text(HEADER + "C-1,60,0,T4a,N0,0,1500\n")
     case = find_cohort(ViewerRequest(toy.root / "cohort", edition="hecktor2026")).cases["C-1"]

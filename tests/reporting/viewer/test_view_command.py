@@ -1,4 +1,4 @@
-"""`hecktor view` as a process: it prints an address, answers, and ends on a signal."""
+"""`hecktor view` as a process prints an address, answers, and ends on a signal."""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ def list_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
 
 def replace_at(document: Any, path: Sequence[Any], value: Any) -> Any:
     """Return a copy of the document with the value in this place, or without the place for `ABSENT`."""
+    if not path:
+        return value
     document = copy.deepcopy(document)
     inner = document
     for key in path[:-1]:
