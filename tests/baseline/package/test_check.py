@@ -19,7 +19,7 @@ from contract.images.volumes import Volume, read_volume, write_mask, write_volum
 from contract.io.files import read_json, write_json
 from contract.packages import make_file_entry
 from tests.algorithm.edition import EDITION
-from tests.algorithm.test_exactness import KINDS, nnunet_mask, scanned
+from tests.algorithm.test_exactness import KINDS, predict_by_nnunet, write_scanned_case
 from tests.conftest import CaseFolder
 
 DATASET = {
@@ -139,7 +139,7 @@ def test_a_packaged_model_agrees_with_nnunets_predictor(
 
     The scan ends 19 mm above the region of head and neck, so nnU-Net's tiles are only those of the whole scan.
     """
-    case, model = scanned(tmp_path / "case", (86, 86, 110), 2.5), tmp_path / "model"
+    case, model = write_scanned_case(tmp_path / "case", (86, 86, 110), 2.5), tmp_path / "model"
     shutil.copytree(DEFAULT_PACKAGE, model)
     plans, manifest = read_json(model / "plans.json"), read_json(model / "manifest.json")
     for kind in KINDS:
@@ -157,7 +157,7 @@ def test_a_packaged_model_agrees_with_nnunets_predictor(
     for number, name in enumerate(("ct", "pet")):
         path = next(EDITION.inputs[name].path_under(case).glob("*.mha"))
         shutil.copy(path, images / f"A_{number:04}.mha")
-    write_mask(masks / "A.mha", nnunet_mask(case, model), read_volume(images / "A_0000.mha").geometry)
+    write_mask(masks / "A.mha", predict_by_nnunet(case, model), read_volume(images / "A_0000.mha").geometry)
     write_json(masks / "dataset.json", DATASET)
     assert check(model, (images, masks)) == 0
     row = capsys.readouterr().out.splitlines()[-2].split()  # nnU-Net prints, too

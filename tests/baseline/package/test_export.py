@@ -16,9 +16,9 @@ from baseline.network.checkpoint import read_checkpoint
 from baseline.package.existing import read_trained_plans
 from baseline.package.export import EnsembleMember, PackageContents, export_contents
 from contract.errors import ModelPackageError, OutputError
-from tests.algorithm.heads.head_parts import linear, term
+from tests.algorithm.heads.head_parts import make_linear_head, term
 
-HEAD = linear(term("age_years", -0.2, fill=60.0, mean=61.0, sd=9.0), intercept=0.5, threshold=0.25)
+HEAD = make_linear_head(term("age_years", -0.2, fill=60.0, mean=61.0, sd=9.0), intercept=0.5, threshold=0.25)
 DESCRIPTION = {"name": "tiny", "purpose": "for tests", "edition": "hecktor2025", "mirror_axes": [2]}
 
 

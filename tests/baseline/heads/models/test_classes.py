@@ -25,7 +25,7 @@ from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import make_targets, with_families
 from baseline.heads.models.terms import fit_scaled_terms
 from contract.editions import load_edition
-from tests.algorithm.heads.head_parts import class_head, term
+from tests.algorithm.heads.head_parts import make_class_head, term
 from tests.baseline.heads.cohorts import head_cohort
 
 T_STAGE, N_STAGE, _ = make_targets(load_edition("hecktor2026"))
@@ -53,7 +53,7 @@ def ordinal_data(patients: int, cuts: Sequence[float], seed: int = 0) -> tuple[F
 
 def test_the_trend_of_a_multinomial_head_by_hand() -> None:
     """Weights 0, 1, 5 at places -1, 0, 1: (5 - 0) / 2. The class that never wins does not count."""
-    head = class_head({"N0": NEVER, "N1": 0.0, "N2": 0.0, "N3": 0.0}, term("a", 0.0, 0.0, 1.0, 5.0))
+    head = make_class_head({"N0": NEVER, "N1": 0.0, "N2": 0.0, "N3": 0.0}, term("a", 0.0, 0.0, 1.0, 5.0))
     assert compute_class_trends(head) == {"a": 2.5}
 
 

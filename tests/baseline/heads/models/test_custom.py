@@ -23,7 +23,7 @@ from baseline.heads.models.terms import use_unchanged
 from contract.code import Code
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
-from tests.algorithm.heads.head_parts import linear, score
+from tests.algorithm.heads.head_parts import make_linear_head, score
 from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.heads.custom_code import custom_head
 from tests.baseline.prepared import RFS
@@ -207,7 +207,7 @@ def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
         raise ModelPackageError("head my_code:Head: predict", "ZeroDivisionError")
 
     failing = part.bound(fails)  # type: ignore[arg-type]
-    steady = linear(intercept=3.0)
+    steady = make_linear_head(intercept=3.0)
     experts = [{"name": "ours", "mean": 1.0, "sd": 2.0, "head": steady}, {"name": "own", "mean": 0.0, "sd": 1.0}]
     head = EnsembleHead.model_validate({"experts": (experts[0], {**experts[1], "head": failing})})
     faults: list[ModelPackageError] = []

@@ -26,7 +26,7 @@ from baseline.heads.models.risk import fit_cox, log_hazard_slope, make_unfitted_
 from baseline.heads.models.selection import Candidate, Family, select_candidates
 from baseline.heads.models.targets import make_targets, with_families
 from contract.editions import load_edition
-from tests.algorithm.heads.head_parts import class_head, linear, score, term
+from tests.algorithm.heads.head_parts import make_class_head, make_linear_head, score, term
 from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.prepared import RFS
 
@@ -180,7 +180,7 @@ def test_a_forest_alone_scores_log_partial_hazards() -> None:
 def fit_reverse(
     cohort: HeadCohort, terms: Sequence[Term], settings: Sequence[Mapping[str, float]], _rng: np.random.Generator
 ) -> list[LinearHead]:
-    return [linear(*(one.model_copy(update={"weights": (-1.0,)}) for one in terms)) for _ in settings]
+    return [make_linear_head(*(one.model_copy(update={"weights": (-1.0,)}) for one in terms)) for _ in settings]
 
 
 def test_weights_by_skill_are_not_optimistic_without_an_effect() -> None:
@@ -203,7 +203,7 @@ def random_head(rng: np.random.Generator, shared: list[Term]) -> LinearHead:
     """Some of the shared terms with weights of its own, and a term that only this head has."""
     terms = [one.model_copy(update={"weights": (float(rng.normal()),)}) for one in shared if rng.random() < 0.7]
     own = term("age", float(rng.normal()), fill=1.0, mean=float(rng.normal()), sd=2.0)
-    return linear(*terms, own, intercept=float(rng.normal()))
+    return make_linear_head(*terms, own, intercept=float(rng.normal()))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
@@ -238,10 +238,10 @@ def expert(name: str, mean: float, sd: float, head: LinearHead, weight: float = 
 
 def test_equal_terms_are_added_by_hand() -> None:
     """Weights 2 / 4 and 1 / 1, halved: 0.25 + 0.5 = 0.75. Intercepts (3 - 1) / 4 and (0 - 2) / 1, halved: -0.75."""
-    first, second = linear(term("x", 2.0), intercept=3.0, scale="a"), linear(term("x"), scale="b")
+    first, second = make_linear_head(term("x", 2.0), intercept=3.0, scale="a"), make_linear_head(term("x"), scale="b")
     head = combine_experts([expert("a", 1.0, 4.0, first), expert("b", 2.0, 1.0, second)])
-    assert head == linear(term("x", 0.75), intercept=-0.75, scale="a and b")
-    apart = combine_experts([expert("a", 0.0, 1.0, first), expert("b", 0.0, 1.0, linear(term("x", sd=1.5)))])
+    assert head == make_linear_head(term("x", 0.75), intercept=-0.75, scale="a and b")
+    apart = combine_experts([expert("a", 0.0, 1.0, first), expert("b", 0.0, 1.0, make_linear_head(term("x", sd=1.5)))])
     assert len(apart.terms) == 2  # of another scaling
 
 
@@ -249,7 +249,7 @@ def test_heads_of_classes_are_folded_class_by_class() -> None:
     """T1: (1 / 2 + 3) / 2 = 1.75. T3 has no training patients in either head and never wins."""
 
     def classes(weight: float) -> LinearHead:
-        return class_head({"T1": 0.0, "T3": NEVER}, term("x", weight, 0.0))
+        return make_class_head({"T1": 0.0, "T3": NEVER}, term("x", weight, 0.0))
 
     head = combine_experts([expert("a", 0.0, 2.0, classes(1.0)), expert("b", 0.0, 1.0, classes(3.0))])
     assert score(head, {"x": 1.0}) == {"T1": 1.75, "T3": NEVER}

@@ -24,7 +24,8 @@ from baseline.heads.models.terms import (
     make_matrix,
     remove_correlated_terms,
 )
-from tests.algorithm.heads.head_parts import linear, score
+from tests.algorithm.heads.head_parts import make_linear_head as make_bare_head
+from tests.algorithm.heads.head_parts import score
 from tests.baseline.heads.cohorts import head_cohort
 
 Rows = Sequence[dict[str, float | None]]
@@ -227,7 +228,7 @@ def test_evaluated_patients_are_never_training_patients() -> None:
         train: HeadCohort, terms: Sequence[Term], settings: Sequence[object], _: np.random.Generator
     ) -> list[LinearHead]:
         seen.append(set(train.ids))
-        return [linear() for _ in settings]
+        return [make_bare_head() for _ in settings]
 
     folds = make_stratified_folds(patients, [False] * 23, 5, np.random.default_rng(0))
     family = Family("spy", spy, ({}, {}), {"x": "identity"})
@@ -243,7 +244,7 @@ def test_of_equally_good_settings_the_strongest_regularisation_is_used() -> None
     def fit(
         _c: HeadCohort, _t: Sequence[Term], settings: Sequence[object], _r: np.random.Generator
     ) -> list[LinearHead]:
-        return [linear(intercept=(0.6, 0.7, 0.7)[n]) for n in range(len(settings))]
+        return [make_bare_head(intercept=(0.6, 0.7, 0.7)[n]) for n in range(len(settings))]
 
     patients = cohort_of([{"x": 0.0}] * 10)
     family = Family("steady", fit, tuple({"n": float(n)} for n in range(3)), {})
