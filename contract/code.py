@@ -199,7 +199,7 @@ def call_code(
         expected: Expectation in messages.
         function: The function.
         values: Arguments of the function.
-        should_propagate: Tells which exceptions are raised as they are, by default a lack of memory.
+        should_propagate: Tells which exceptions are raised as they are, by default memory errors.
 
     Raises:
         ModelPackageError: The function fails; the message describes the failure in one line.

@@ -45,7 +45,7 @@ from evaluation.statistics.bootstrap import Estimate, Estimates, estimate, estim
 
 @dataclass(frozen=True)
 class TeamReports:
-    """The metrics.json of each team that was scored, and the error of each other team."""
+    """The metrics.json of each team that was scored, and the error of every other team."""
 
     reports: Mapping[str, MetricsJson]
     errors: Mapping[str, HecktorError]
@@ -123,7 +123,7 @@ def evaluate_submissions(requests: Mapping[str, EvaluationRequest]) -> TeamRepor
 
 
 def _group_requests(requests: Mapping[str, EvaluationRequest]) -> list[dict[str, EvaluationRequest]]:
-    """Return the teams that are scored together: all teams without an archive, then each other team by itself."""
+    """Return the teams that are scored together: all teams without an archive, then every other team by itself."""
     folders = {team: request for team, request in requests.items() if not _has_archive(request)}
     archives = [{team: request} for team, request in requests.items() if _has_archive(request)]
     return [folders, *archives] if folders else archives

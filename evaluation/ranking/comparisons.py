@@ -31,7 +31,7 @@ Draws: TypeAlias = Mapping[tuple[str, ...], Floats]
 
 
 def compare_teams(results: TaskResults, values: Values, draws: Draws) -> dict[str, MetricTests]:
-    """Test each team against each other team by every ranked metric.
+    """Test each team against every other team by every ranked metric.
 
     An entry's `difference` is positive if `team` is better `than` the other team. `sd`, `df` and the interval come from
     the classes of recalls (`RECALLS`) or, for other metrics, from the bootstrap replicates (`BOOTSTRAP`). They are in
@@ -140,7 +140,7 @@ def _apply_second_test(name: str, metric: MetricProfile, results: TaskResults) -
 
 
 def _test_signed_ranks(name: str, metric: MetricProfile, results: TaskResults) -> PairwiseTest:
-    """Test each team against each other team by the signed ranks of their values in individual cases."""
+    """Test each team against every other team by the signed ranks of their values in individual cases."""
     return signed_rank_test(orient(metric, compute_case_values(results, name)))
 
 

@@ -54,7 +54,7 @@ class LesionRow(RowPart):
 
     Attributes:
         tp: Detected lesions.
-        fp: False lesions.
+        fp: False-positive lesions.
         fn: Missed lesions.
         reference_voxels: Size of each reference lesion.
         predicted_voxels: Size of each predicted lesion.

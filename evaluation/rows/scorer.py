@@ -51,7 +51,7 @@ def make_prediction_rule(name: str) -> RowRule:
         lambda predictions, errors: all(
             (prediction is None) != (error is None) for prediction, error in zip(predictions, errors, strict=True)
         ),
-        "a prediction, or the error why there is none",
+        "a prediction, or the error that prevented it",
     )
 
 

@@ -64,7 +64,7 @@ def estimate(metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: in
     and every metric is defined in each of them, so that a ranking can repeat the draws.
 
     Args:
-        metrics: Functions of weights (replicates, cases), NaN where undefined; infinite values count as values.
+        metrics: Functions of weights (replicates, cases), NaN where undefined; infinite values are allowed.
         n_cases: Number of patients in the cohort. They are sorted by name, so teams with the same seed share
             their draws.
         bootstraps: Number of replicates; 0 gives no intervals.

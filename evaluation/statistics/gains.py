@@ -19,7 +19,7 @@ MIN_DEGREES_OF_FREEDOM: Final = 5
 
 @dataclass(frozen=True)
 class PairedGains:
-    """The gain of each team over each other team; all arrays have shape (teams, teams), `[a, b]` for team a over b.
+    """The gain of each team over every other team; all arrays have shape (teams, teams), `[a, b]` for team a over b.
 
     Where too few patients differ to test, p and the interval are NaN.
 
@@ -42,7 +42,7 @@ class PairedGains:
 
 
 def compute_gains(values: Floats, replicates: Floats, left_out: Floats) -> PairedGains:
-    """Compute the gain of each team over each other team, with its uncertainty from common draws of cases.
+    """Compute the gain of each team over every other team, with its uncertainty from common draws of cases.
 
     difference / sd is compared with Student's t distribution, and the interval is difference -+ t x sd. The degrees of
     freedom follow from the influence of each case (`degrees_of_freedom`). If a few cases have large volumes, `sd`
@@ -73,7 +73,7 @@ def compute_gains(values: Floats, replicates: Floats, left_out: Floats) -> Paire
 
 
 def compute_recall_gains(metrics: Sequence[WeightedMetric], values: Floats) -> PairedGains | None:
-    """Compute the gain of each team over each other team in closed form (`compute_recall_deviations`).
+    """Compute the gain of each team over every other team in closed form (`compute_recall_deviations`).
 
     The result is None if the metric is not a mean or weighted sum of recalls. There is no p if a class has only one
     patient.

@@ -25,7 +25,7 @@ MIN_P: Final = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class PairwiseTest:
-    """A test of each team against each other team; both arrays have shape (teams, teams), `[a, b]` for team a over b.
+    """A test of each team against every other team; both arrays have shape (teams, teams), `[a, b]` for team a over b.
 
     Attributes:
         difference: Advantage of team a in the unit of the test.
@@ -114,7 +114,7 @@ def rank_within_cases(goodness: Floats, ties: str = "min") -> Floats:
 
 
 def signed_rank_test(goodness: Floats) -> PairwiseTest:
-    """Test each team over each other team by Wilcoxon's signed-rank test.
+    """Test each team over every other team by Wilcoxon's signed-rank test.
 
     A case with a NaN, or with equal values, does not count for the pair of teams. Two infinite values of the same sign
     are equal, and the gap between an infinite and a finite value is the largest. The p is exact up to 50 differing
@@ -142,7 +142,7 @@ def _test_signed_ranks(goodness: Floats, others: Floats) -> tuple[Floats, Floats
         others: Values of the other teams, shape (teams, cases).
 
     Returns:
-        The rank-biserial correlations, the p of the team over each other team, and the p of each other team over it.
+        The rank-biserial correlations, the p of the team over every other team, and the p of every other team over it.
     """
     from scipy.special import ndtr
 

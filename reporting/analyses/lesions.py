@@ -24,10 +24,10 @@ MATCHINGS: Final = {
 }
 _OUTCOMES: Final = {"tp": "detected", "fn": "missed", "fp": "false"}
 _LESION_DSC: Final = (
-    " The lesion-wise DSC is the mean over all these lesions, 0 for missed and for false lesions, as in BraTS-METS "
-    "2024 but without dilation."
+    " The lesion-wise DSC is the mean over all these lesions, 0 for missed and for false-positive lesions, as in "
+    "BraTS-METS 2024 but without dilation."
 )
-_COUNT_HEADINGS: Final = {"detected": "Detected", "false": "False", "missed": "Missed", "f1": "F1"}
+_COUNT_HEADINGS: Final = {"detected": "Detected", "false": "False positive", "missed": "Missed", "f1": "F1"}
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def count_primaries_found(table: AnswerRows) -> list[Analysis]:
 
 
 def count_lesions(table: AnswerRows) -> list[Analysis]:
-    """Count the detected, missed and false GTVn lesions of each team over all cases."""
+    """Count the detected, missed and false-positive GTVn lesions of each team over all cases."""
     counts = {outcome: np.nansum(table.get_numbers(f"gtvn_lesions_{outcome}"), axis=1) for outcome in _OUTCOMES}
     if not any(team_counts.any() for team_counts in counts.values()):
         return []
@@ -266,10 +266,10 @@ def count_lesions(table: AnswerRows) -> list[Analysis]:
     return [
         Analysis(
             name=table.make_name("gtvn-lesions"),
-            title=table.make_title("GTVn lesions detected, missed and false"),
+            title=table.make_title("Detected, missed and false-positive GTVn lesions"),
             caption=(
-                "Lesions of all cases, matched by the edition's rule. Detected and missed lesions are the reference's, "
-                f"false lesions the team's.{_LESION_DSC}"
+                "Lesions of all cases, matched by the edition's rule. Detected and missed lesions are those of the "
+                f"reference, false-positive (false) lesions those of the team.{_LESION_DSC}"
             ),
             columns={
                 "team": "Team",

@@ -31,7 +31,7 @@ function linesOfCategories(data, rows, chart, width, keys, options = {}) {
   };
 }
 
-// Without the declared domain where the values use less than half of it: small differences are what is read here.
+// The declared domain is left out where the values use less than half of it, so that small differences can be read.
 function closeUp(rows, chart) {
   const [low, high] = domainOf(valuesOf(rows, [chart.x, chart.low, chart.high]));
   const isSmall = chart.domain && high - low < (chart.domain[1] - chart.domain[0]) / 2;

@@ -1,4 +1,4 @@
-// Parts of charts: colours, emphasis of what is selected, axes, labels of categories, domains.
+// Parts of charts: colours, emphasis of the selection, axes, labels of categories, domains.
 /* global Plot */
 
 // Colours of series that are not teams; they differ from the colours of teams.
@@ -162,7 +162,8 @@ function domainOf(values, { zero = false } = {}) {
 // The values of some columns in all rows, also of columns that hold lists.
 const valuesOf = (rows, keys) => rows.flatMap((row) => keys.filter(Boolean).flatMap((key) => row[key]));
 
-// Fractions of all panels share a domain, so that panels compare; other units get one each.
+// Fractions have the same domain in all panels, so that the panels can be compared; other units have a domain for each
+// panel.
 function sharedDomain(rows, keys, chart, options) {
   if (chart.domain) return () => chart.domain;
   const all = domainOf(valuesOf(rows, keys), options);

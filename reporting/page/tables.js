@@ -91,7 +91,7 @@ function addBoardTools(table, scroller) {
   scroller.before(create("div", { class: "tools" }, csv, more));
 }
 
-// A shadow at the right edge where the table goes on.
+// A shadow at the right edge if the table continues beyond it.
 function watchEdge(table, scroller) {
   const update = () => {
     const more = scroller.parentElement?.querySelector(":scope > .tools > .more");

@@ -282,7 +282,7 @@ def _draw_intervals(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
 
 
 def _draw_bars(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
-    """Draw a bar for each row. The bars of a category are below each other on the category's line."""
+    """Draw a bar for each row. The bars of a category are one below the other on the category's line."""
     categories, series = chart.list_categories("y"), chart.series
     height = 0.8 / len(series)
     for row in rows:

@@ -17,8 +17,8 @@ def find_page_path(output: Path) -> Path:
     """Return the HTML file that `--output` names: the path itself, or index.html in a folder.
 
     Raises:
-        OutputError: A file or a link lies where a folder is needed, or the page or its folder of pictures holds what
-            this program did not write.
+        OutputError: A file or a link lies where a folder is needed, or the page or its folder of pictures holds
+            a file that this program did not write.
     """
     is_file = output.suffix.lower() in _PAGE_SUFFIXES and not output.is_dir()
     page = output if is_file else output / "index.html"
@@ -52,7 +52,7 @@ def get_pictures_folder(page: Path) -> Path:
 def remove_earlier_page(page: Path) -> None:
     """Remove the page of an earlier run and its pictures, so that a run that fails leaves no page.
 
-    Pictures whose page does not exist may belong to somebody else, so they stay.
+    Pictures without their page may be files of the user, so they stay.
 
     Raises:
         OutputError: A file cannot be removed.

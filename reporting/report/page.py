@@ -43,7 +43,7 @@ class PageContent:
         edition: The title of the edition.
         date: The day when the page was written.
         citation: The citation that the edition asks for.
-        with_cases: Whether the page shows what identifies single patients: names, outcomes, answers and pictures.
+        with_cases: Whether the page shows data of single patients: names, outcomes, answers and pictures.
     """
 
     title: str

@@ -80,7 +80,7 @@ def _read_submission(path: Path, answer: AnswerSpec, cases: Collection[str]) -> 
 def _read_patients(path: Path) -> set[str]:
     table = read_table_with(path, {}, PredictionError)
     if ID_COLUMN not in table.header:
-        raise PredictionError(table.name, f"no column {ID_COLUMN}", "it and the answers")
+        raise PredictionError(table.name, f"no column {ID_COLUMN}", f"a column {ID_COLUMN} and a column of answers")
     return {row[ID_COLUMN].strip() for row in table.rows}
 
 

@@ -252,7 +252,8 @@ function toggle(names) {
   redraw();
 }
 
-// The name cannot tell, because a team may be called "reference": only the reference's lesions have a status by team.
+// The name does not decide, because a team may be called "reference"; only the reference's lesions have a status by
+// team.
 const ofReference = ({ status }) => typeof status === "object";
 const shownLesions = () => current.lesions.filter((lesion) => ofReference(lesion) || !hidden.has(lesion.source));
 
@@ -305,7 +306,7 @@ function setRuler(on) {
   nv.setTouchEventConfig({ singleTouch: on ? measurement : crosshair, doubleTouch: pan });
 }
 
-// Each line: the keys with what they do, and the line of the help.
+// Each entry: the function of each key, and the line of the help.
 const SHORTCUTS = [
   [{ j: () => moveCase(1), k: () => moveCase(-1) }, "next, previous case"],
   [{ n: () => moveLesion(1), b: () => moveLesion(-1) }, "next, previous lesion"],
@@ -319,10 +320,10 @@ const SHORTCUTS = [
   [{ "?": () => byId("help-dialog").showModal() }, "show these keys"],
 ];
 const OTHER_HELP = [
-  ["0 … 9", "contour of the reference (0) or of a team off or on"],
+  ["0 … 9", "hide or show the contour of the reference (0) or of a team"],
   ["Arrows, Page ↑ ↓", "in the images: move the crosshair by a voxel"],
   ["Left button", "move the crosshair, draw a ruler, or turn the 3D view"],
-  ["Right button", "width and level of the CT window; double click: the chosen one"],
+  ["Right button", "width and level of the CT window; double click: the selected window"],
   ["Shift and left button", "drag the images; with the wheel: zoom"],
   ["Wheel", "change the slice"],
 ];

@@ -71,8 +71,8 @@ def test_rows_of_masks_that_cannot_be(valid_metrics, changes, message):
     ("kind", "changes", "message"),
     [
         ("risks", {"risk": "high"}, r"\.risk: found \"high\", expected a number"),
-        ("risks", {"risk": None}, ": found .* a prediction, or the error why"),
-        ("risks", {"error": "late"}, ": found .* a prediction, or the error why"),
+        ("risks", {"risk": None}, ": found .* a prediction, or the error that prevented it"),
+        ("risks", {"error": "late"}, ": found .* a prediction, or the error that prevented it"),
         ("risks", {"error": 5}, r"\.error: found 5"),
         ("risks", {"rfs_days": -1}, r"\.rfs_days: found -1, expected a number of at least 0"),
         ("risks", {"relapse": 1}, r"\.relapse: found 1, expected true or false"),
