@@ -69,7 +69,7 @@ def read_voxels(path: Path, shape: tuple[int, int, int], dtype: np.dtype[np.gene
 
 def _check_local(fields: Mapping[str, str]) -> None:
     if fields.get(_PIXELS_KEY, "").upper() != "LOCAL":
-        raise ImageFormatError("the pixels are in another file", "them in the same file")
+        raise ImageFormatError("the pixels are in another file", "pixels in the same file")
     if fields.get("HeaderSize", "0") != "0":
         raise ImageFormatError(f"HeaderSize {fields['HeaderSize'][:40]!r}", "the pixels directly after the header")
 

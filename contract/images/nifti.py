@@ -223,7 +223,7 @@ def parse_header(content: bytes) -> NiftiHeader:
     order = _find_byte_order(content)
     fields = np.frombuffer(content, _LAYOUT.newbyteorder(order), 1)[0]
     if fields["magic"] != b"n+1":
-        raise ImageFormatError("a header whose pixels are in another file", "them in the same file")
+        raise ImageFormatError("a header whose pixels are in another file", "pixels in the same file")
     offset = float(fields["vox_offset"])
     if not 0 <= offset <= _MAX_SURPLUS_BYTES:
         raise ImageFormatError(f"vox_offset {offset:g}", f"at most {_MAX_SURPLUS_BYTES} bytes")

@@ -207,7 +207,7 @@ def check_same_reference(answers: Mapping[str, Mapping[str, MeasuredAnswer]]) ->
             references = [scorer.list_references(table) for table in (first_answers[name].table, answer.table)]
             for case, expected, reference in zip(cases, *references, strict=True):
                 if reference != expected:
-                    raise HecktorError(both, f"{case} was measured against different references", "one for all")
+                    raise HecktorError(both, f"{case} was measured against different references", "one reference")
 
 
 @dataclass(frozen=True)

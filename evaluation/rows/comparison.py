@@ -71,7 +71,9 @@ def compare_case(pairs: Sequence[MaskPair]) -> list[MaskRow]:
 def _compare(pair: MaskPair, reference: Volume) -> MaskRow:
     region = pair.box.find_region(reference.geometry) if pair.box else WHOLE_IMAGE
     if pair.box and region.is_empty:
-        raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies outside the image", "one inside it")
+        raise GroundTruthError(
+            f"bounding box of {pair.answer.case}", "lies outside the image", "a box inside the image"
+        )
     reference_mask, spacing_mm = region.cut(reference.array), reference.geometry.array_spacing_mm
     try:
         path = find_answer_file(pair.answer, is_image=True)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from contract.io.files import format_json, write_files
 from contract.io.tables import format_csv
 
-NOT_IN_OVERVIEWS: Final = "none of the overviews; usual for predictions of this kind"
+NOT_IN_OVERVIEWS: Final = "not from an overview; common for predictions of this kind"
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def _compute_recall_by_volume(table: AnswerRows, lesions: dict[str, TeamLesions]
         },
         rows=rows,
         chart={"kind": "lines", "x": "volume_ml", "y": "recall", "series": "team", "domain": [0, 1]},
-        source="none of the overviews; bins as in the HECKTOR 2021 overview, Fig. 7",
+        source="not from an overview; bins as in the HECKTOR 2021 overview, Fig. 7",
     )
 
 
@@ -159,7 +159,7 @@ def _compute_f1_by_iou(table: AnswerRows, lesions: dict[str, TeamLesions], rules
         columns={"team": "Team", "iou_threshold": "IoU threshold", **_COUNT_HEADINGS},
         rows=rows,
         chart={"kind": "lines", "x": "iou_threshold", "y": "f1", "series": "team", "domain": [0, 1]},
-        source="none of the overviews; it shows how far the ranking by F1 depends on the threshold of HECKTOR 2025",
+        source="not from an overview; it shows how far the ranking by F1 depends on the threshold of HECKTOR 2025",
     )
 
 

@@ -12,7 +12,7 @@ from contract.editions.clinical import CENTRE, ClinicalValue, ClinicalVariable
 from contract.editions.inputs import EHR
 from contract.errors import InputError
 from contract.patient import PatientRecord, format_names, parse_ehr, read_ehr
-from contract.release.tables import Row, read_table
+from contract.release.tables import Row, normalise_cell, read_table
 from evaluation.inputs.tables import parse_class, parse_flag
 from evaluation.results.task import TaskResults
 from reporting.analyses.scans import list_tables
@@ -41,17 +41,24 @@ def read_record(cohort: Path, case: str, edition: Edition, notes: list[str]) -> 
 
 
 def read_tables(cohort: Path, edition: Edition) -> tuple[dict[str, Row], list[str]]:
-    """Read the tables of the cohort that `list_tables` finds.
+    """Read the tables of the cohort that `list_tables` finds. If two tables differ, the value of the first one counts.
 
     Returns:
-        The cells by patient and column, and a note for each table with unusable rows.
+        The cells by patient and column, and notes on unusable tables, unusable rows and values that differ.
     """
     rows: dict[str, Row] = {}
     notes = []
     for path in list_tables(cohort, edition):
         table = read_table(path, path.name, edition)
+        differing = []
         for patient, row in table.rows.items():
-            rows[patient] = {**row, **rows.get(patient, {})}
+            shown = rows.setdefault(patient, {})
+            for column, cell in row.items():
+                if normalise_cell(shown.setdefault(column, cell)) != normalise_cell(cell):
+                    differing.append(f"{patient}: {column} {cell}")
+        if differing:
+            names = format_names(differing)
+            notes.append(f"{path.name} has values that differ from those of another table and are not shown: {names}")
         errors = [f"{problem.patient_id}: {problem.found}" for problem in table.problems if problem.is_error]
         if not table.is_readable:
             notes.append(f"{path.name} is not shown: {table.problems[-1].found}")

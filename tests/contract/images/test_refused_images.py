@@ -52,7 +52,7 @@ UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "template": (write_template_test_image, r"2 dimensions \(1 x 1\), expected a 3D image"),
     "colour": (write_colour, "3 channels, expected one"),
     "complex": (write_complex, "2 channels, expected one"),
-    "detached": (write_detached, "another file, expected them in the same file"),
+    "detached": (write_detached, "another file, expected pixels in the same file"),
     "vast": (write_vast, "1000000000000 voxels, expected at most"),
     "garbage": (lambda path: path.write_bytes(bytes(range(256)) * 40), "not a readable image"),
     "text": (lambda path: path.write_text("<html>404</html>"), "not a readable image"),

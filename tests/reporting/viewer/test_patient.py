@@ -119,6 +119,16 @@ def test_a_record_that_cannot_be_read_is_named(toy: ToyCohort, nodes) -> None:
     assert cohort.cases["C-1"].suv_factor is None
 
 
+def test_tables_that_disagree_are_named(tmp_path: Path) -> None:
+    """The value of the first table is shown; 60 and 60.0 agree, and a table adds the columns that the first one lacks."""
+    (tmp_path / "ground_truth").mkdir()
+    (tmp_path / "ground_truth" / "a.csv").write_text("PatientID,Age\nC-1,60\nC-2,50\n")
+    (tmp_path / "ground_truth" / "b.csv").write_text("PatientID,Age,Gender\nC-1,61,1\nC-2,50.0,0\n")
+    rows, notes = read_tables(tmp_path, EDITION)
+    assert rows == {"C-1": {"Age": "60", "Gender": "1"}, "C-2": {"Age": "50", "Gender": "0"}}
+    assert notes == ["b.csv has values that differ from those of another table and are not shown: C-1: Age 61"]
+
+
 def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     """The first of two rows of a patient is shown, and a note names the patient."""
     (tmp_path / "ground_truth").mkdir()
