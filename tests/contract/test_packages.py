@@ -57,10 +57,6 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_entry_of_a_file(package: Path) -> None:
-    assert make_file_entry(package / "heads" / "rfs.json") == {"sha256": ABC, "size": 3}
-
-
 def test_a_package_packs_to_the_same_bytes_without_owner_and_times(package: Path, tmp_path: Path) -> None:
     pack(package, tmp_path / "first.tar.gz")
     os.utime(package / "heads" / "rfs.json", (1, 1))
@@ -230,13 +226,3 @@ def test_all_readers_of_a_manifest_bound_its_size_and_accept_a_byte_order_mark(p
     for read in readers:
         with pytest.raises(ModelPackageError, match=rf"^manifest\.json: \d+ bytes, expected at most {MAX_JSON_BYTES}$"):
             read(package)
-
-
-def test_an_archive_that_is_not_unpacked_is_named(tmp_path: Path) -> None:
-    """The folder may be /opt/ml/model with the file model.tar.gz in it."""
-    (tmp_path / "model.tar.gz").touch()
-    message = (
-        rf"found the archive model\.tar\.gz, which is not unpacked, .*tar -xzf {tmp_path}/model\.tar\.gz -C {tmp_path}"
-    )
-    with pytest.raises(ModelPackageError, match=message):
-        check_is_package(tmp_path)

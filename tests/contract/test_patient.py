@@ -18,7 +18,6 @@ from contract.patient import (
     PatientRecord,
     describe_id_difference,
     find_centres,
-    format_names,
     parse_centre,
     parse_ehr,
     read_ehr,
@@ -301,12 +300,6 @@ def test_a_table_of_centres_precedes_the_ids():
     assert find_centres(patients, codes) == {
         "CHUM-1": "3", "CHUM-2": "3", "MDA-2": "6", "MDA-3": "MDA", "CHUV1": "CHUV", "x": "7"
     }  # fmt: skip
-
-
-def test_names_in_messages():
-    assert format_names([]) == ""
-    assert format_names(["a", "b"]) == "a, b"
-    assert format_names(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,3 @@ def test_invalid_grids_are_rejected(change: dict[str, tuple[float, ...]], messag
         geometry.check("ct.mha")
     with pytest.raises(GroundTruthError):
         geometry.check("truth.mha", GroundTruthError)
-
-
-def test_describe_is_one_line() -> None:
-    assert "\n" not in BASE.describe()
-    assert "(1, 2, 3) mm" in BASE.describe()

@@ -37,17 +37,6 @@ def test_no_masks(tmp_path):
         read_mask_folder(tmp_path / "absent")
 
 
-def test_references_in_a_neighbouring_folder_are_named(tmp_path, blank, grid):
-    """As in nnU-Net's folders there are two images of case A, and its mask."""
-    for name in ("imagesTr/A_0000.nii.gz", "imagesTr/A_0001.nii.gz", "labelsTr/A.nii.gz"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        write_mask(tmp_path / name, blank(), grid)
-    (tmp_path / "labelsTr" / "new").mkdir()
-    for folder, hint in ((tmp_path, "2 in imagesTr/, 1 in labelsTr/"), (tmp_path / "labelsTr" / "new", "1 in ../")):
-        with pytest.raises(GroundTruthError, match=f"{folder.name}: no image in it, but {hint}, expected masks"):
-            read_mask_folder(folder)
-
-
 @pytest.mark.parametrize(
     ("text", "encoding"),
     [

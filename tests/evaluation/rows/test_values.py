@@ -147,12 +147,6 @@ def test_an_interval_that_contains_chance_is_no_inversion(warnings_of):
     assert warnings_of(truth, [True] * 60) == []
 
 
-def test_missing_answers_are_named_as_a_cause(warnings_of):
-    truth = [i % 2 > 0 for i in range(30)]
-    answers = [positive if i < 4 else None for i, positive in enumerate(truth)]
-    assert "(26 patients without an answer count as wrong)" in " ".join(warnings_of(truth, answers))
-
-
 def test_chance_of_stages_is_one_in_the_stages_that_occur():
     """T1, T2 and T4 occur: a balanced accuracy of 1/3 is chance. All of one stage is 1/3, all wrong 0."""
     stage = load_profile("hecktor2026").task(None).answers["t_stage"].answer

@@ -150,10 +150,10 @@ def test_f1_at_the_threshold_of_the_rules_is_the_aggregated_f1(table, matching, 
 def draw_row(case: str, rules: MaskRules, rng: np.random.Generator) -> MaskRow:
     reference = rng.random((6, 14, 14)) < 0.2
     predicted = reference ^ (rng.random(reference.shape) < 0.05)
-    make_lesions = compare_lesions(reference, predicted, rules)
+    lesions = compare_lesions(reference, predicted, rules)
     overlap = Overlap(int((reference & predicted).sum()), int(reference.sum()), int(predicted.sum()))
-    gtvp = ComparedLabel(Overlap(0, 0, 0), make_lesions.false, "skip")
-    return make_mask_row(case, 1.0, gtvp, ComparedLabel(overlap, make_lesions.false, "skip", make_lesions))
+    gtvp = ComparedLabel(Overlap(0, 0, 0), lesions.false, "skip")
+    return make_mask_row(case, 1.0, gtvp, ComparedLabel(overlap, lesions.false, "skip", lesions))
 
 
 def test_f1_at_the_threshold_of_the_edition_is_the_stored_one(challenge) -> None:

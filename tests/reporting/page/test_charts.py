@@ -80,8 +80,3 @@ def test_constant_panels_of_a_matrix_are_left_out():
     html = render_figure(make_analysis(chart=chart, columns=columns, rows=rows), "x")
     assert '"metric":{"title":"metric","texts":["m"],' in html
     assert render_figure(make_analysis(chart=chart, columns=columns, rows=rows[2:]), "x") == ""
-
-
-def test_many_notes_are_folded():
-    assert "<details>" not in render_figure(make_analysis(notes=("n",) * 6), "x")
-    assert "<summary>7 notes</summary>" in render_figure(make_analysis(notes=("n",) * 7), "x")

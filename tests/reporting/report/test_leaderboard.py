@@ -244,7 +244,7 @@ def test_an_interval_excludes_0_where_p_is_small(tmp_path):
     board = json.loads((tmp_path / "task1" / "leaderboard.json").read_text())
     better = 0
     for comparison in board["comparisons"].values():
-        pairs = [make_pair for make_pair in comparison["pairs"] if make_pair["p"] is not None]
-        assert [make_pair["ci95_low"] > 0 for make_pair in pairs] == [make_pair["p"] <= 0.025 for make_pair in pairs]
-        better += sum(make_pair["p_holm"] < 0.05 for make_pair in pairs)
+        pairs = [pair for pair in comparison["pairs"] if pair["p"] is not None]
+        assert [pair["ci95_low"] > 0 for pair in pairs] == [pair["p"] <= 0.025 for pair in pairs]
+        better += sum(pair["p_holm"] < 0.05 for pair in pairs)
     assert better > 10

@@ -331,19 +331,20 @@ def test_missing_masks_are_warnings(demo, capsys):
 
 
 def test_the_data_of_figures_are_files_and_a_page_needs_no_scans(demo):
-    """Only two tasks are drawn, since drawing is slow."""
+    """Only one task is drawn, since drawing is slow."""
     folder = demo / "figures"
-    shutil.rmtree(demo / "demo" / "task3")
+    for task in ("task1", "task3"):
+        shutil.rmtree(demo / "demo" / task)
     arguments = ["--results", str(demo / "demo"), "--output", str(demo / "r.html"), "--cases"]
     assert report([*arguments, "--figures", str(folder)]) == 0
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
-    assert {"task1/metrics.json", "task1/metrics.csv", "task2/survival.csv"} <= written
+    assert {"task2/metrics.json", "task2/metrics.csv", "task2/survival.csv"} <= written
     data = {path.with_suffix(""): path.read_text(encoding="utf-8") for path in folder.rglob("*.json")}
     drawn = {name for name, text in data.items() if '"kind"' in text}
-    assert len(drawn) > 9
+    assert len(drawn) > 7
     assert drawn == {path.with_suffix("") for path in folder.rglob("*.svg")}
     assert drawn == {path.with_suffix("") for path in folder.rglob("*.pdf")}
-    assert folder / "task1" / "two-teams" in drawn
+    assert folder / "task2" / "two-teams" in drawn
     assert "There are no pictures" in (demo / "r.html").read_text()
     assert not (demo / "r_files").exists()
 
