@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from algorithm.case.read import Case
 from algorithm.heads.documents import Faults, Features, Head, SinglePatient
-from algorithm.heads.feature_hook import FeatureHook, FeatureImages, absent_cube
+from algorithm.heads.feature_hook import FeatureHook, FeatureImages, make_empty_cube
 from algorithm.heads.head_hook import disable_user_code
 from algorithm.heads.measure import clinical_features, image_features
 from algorithm.heads.structure import components
-from algorithm.heads.values import derive_stage, find_possible_classes, head_answer
+from algorithm.heads.values import compute_head_answer, derive_stage, find_possible_classes
 from algorithm.masks.segmentation import FALLBACK_MASKS, CaseSegmentation, MaskSource, Segmentation
 from algorithm.output import CaseAnswers, Fallback, FallbackSource, HeadValue, RunContext
 from contract import labels
@@ -193,7 +193,7 @@ def measure(
         return NoFeatures("no head needs features")
     clinical = clinical_features(segmentation.case.patient, run.request.edition.clinical)
     if segmentation.segmentation is None or segmentation.by is MaskSource.NOTHING:
-        return SinglePatient(clinical, absent_cube)
+        return SinglePatient(clinical, make_empty_cube)
     try:
         images = _take_images(segmentation.case, segmentation.segmentation, clinical)
         custom = _measure_user_features(run, segmentation, images) if with_user_code else {}
@@ -244,10 +244,10 @@ def _measure_hook(run: RunContext, hook: FeatureHook, images: FeatureImages) -> 
 
 def _measure_fitted_hook(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Features:
     """Measure fitted features on the device of the networks, or on the CPU if the GPU fails."""
-    from algorithm.network.devices import as_inference, first_line
+    from algorithm.network.devices import first_line, use_inference_settings
 
     device = run.loaded.device
-    with as_inference(device, limited=run.request.limits_card):
+    with use_inference_settings(device, limited=run.request.limits_card):
         try:
             return hook.measure_features(images, run.deadline, str(device))
         except (RuntimeError, MemoryError) as problem:
@@ -319,7 +319,7 @@ def _ask_head(
         head = disable_user_code(head)
     excluded = [value for value in spec.classes if value not in possible]
     faults: Faults = []
-    result = head_answer(spec, head, patient.features, patient.cubes, excluded=excluded, faults=faults)
+    result = compute_head_answer(spec, head, patient.features, patient.cubes, excluded=excluded, faults=faults)
     notes = []
     for fault in faults:
         finding = Finding(fault.what, fault.found, fault.expected, f"the ensemble of {spec.name} goes without it")

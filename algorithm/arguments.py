@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from algorithm.case.inputs import LISTING, BatchCase, CaseFiles, find_cases, find_pet, make_case_files
-from algorithm.request import PROBABILITY_FILES, answer_paths, remove_answers, remove_earlier
+from algorithm.request import PROBABILITY_FILES, list_answer_paths, remove_answers, remove_earlier
 from contract import platform
 from contract.editions import Algorithm, Edition, list_editions, load_edition
 from contract.errors import HecktorError, InputError, OutputError
@@ -39,7 +39,7 @@ def check_arguments(parser: argparse.ArgumentParser, arguments: argparse.Namespa
     """Remove earlier answers, then check the paths: a run that is refused leaves no earlier answer in its place.
 
     Raises:
-        HecktorError: a path, the edition or the package is unusable.
+        HecktorError: A path, the edition or the package is unusable.
     """
     if arguments.output is None:
         arguments.output = _default_output(parser)
@@ -128,7 +128,7 @@ def _remove_earlier(arguments: argparse.Namespace, edition: Edition | None) -> N
     paths: list[Path] = []
     for candidate in [edition] if edition is not None else [load_edition(name) for name in list_editions()]:
         with suppress(HecktorError):  # a task that this edition does not have
-            paths += answer_paths(candidate.find_algorithm(arguments.task), arguments.output).values()
+            paths += list_answer_paths(candidate.find_algorithm(arguments.task), arguments.output).values()
     inputs = [path.resolve() for path in _list_inputs(arguments)]
     remove_answers([path for path in paths if path.resolve() not in inputs], arguments.output)
 

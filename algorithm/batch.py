@@ -172,10 +172,10 @@ def _list_waiting(
 def _answer_cases(predictor: Predictor, folder: BatchFolder, cases: Sequence[BatchCase]) -> None:
     """Answer each case; the reason why a case fails becomes its row of the table."""
     for case in tqdm(cases, desc="cases", unit="case", disable=None):
-        begun_s = time.monotonic()
+        started_s = time.monotonic()
         try:
             folder.rows[case.patient_id] = _answer_case(predictor, folder, case)
-            outcome = f"answered in {time.monotonic() - begun_s:.1f} s"
+            outcome = f"answered in {time.monotonic() - started_s:.1f} s"
         except (InputError, TimeLimitError) as problem:
             folder.rows[case.patient_id] = {ERROR: str(problem)}
             outcome = f"failed: {problem}"

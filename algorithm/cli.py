@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0, *, on_platform
     Raises:
         HecktorError: The user can correct the error.
     """
-    begun_s = time.monotonic() - spent_s
+    started_s = time.monotonic() - spent_s
     parser = _build_parser()
     arguments = parser.parse_args(argv)
     if arguments.ct is not None and (arguments.ct.is_dir() or arguments.ct.suffix.lower() == ".csv"):
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0, *, on_platform
             arguments.time_limit = checked_arguments.algorithm.time_limit_s
         from algorithm.command import run  # imports SimpleITK and scipy
 
-        return run(arguments, checked_arguments, begun_s)
+        return run(arguments, checked_arguments, started_s)
 
 
 def _answer_many_cases(arguments: argparse.Namespace) -> int:

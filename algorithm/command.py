@@ -17,7 +17,7 @@ from algorithm.case.inputs import CaseFiles
 from algorithm.deadline import Termination
 from algorithm.network.loaded_package import LoadedPackage, find_shipped_package, find_uploaded_package
 from algorithm.pipeline import predict
-from algorithm.request import PredictRequest, method_for, remove_earlier, remove_earlier_answers
+from algorithm.request import PredictRequest, find_method, remove_earlier, remove_earlier_answers
 from contract import platform
 from contract.editions import DEFAULT_EDITION
 from contract.entry import log_to_stderr
@@ -30,21 +30,21 @@ from contract.servers import run_server
 LOGGER = logging.getLogger("hecktor")
 
 
-def run(arguments: argparse.Namespace, asked: PredictArguments, begun_s: float) -> int:
+def run(arguments: argparse.Namespace, asked: PredictArguments, started_s: float) -> int:
     """Answer one case, or serve; return 0 on success.
 
     Args:
         arguments: Options of `algorithm.cli`.
         asked: What the options ask for.
-        begun_s: Time of `time.monotonic` since which the time limit runs.
+        started_s: Time of `time.monotonic` since which the time limit runs.
 
     Raises:
         HecktorError: The user can correct the error.
     """
     if arguments.device == "cuda":
-        from algorithm.network.devices import device_named  # torch takes seconds
+        from algorithm.network.devices import find_device  # torch takes seconds
 
-        device_named("cuda")
+        find_device("cuda")
     log_to_stderr()
     limit_simpleitk_threads()
     if arguments.edition is None and arguments.model is not None:
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace, asked: PredictArguments, begun_s: float) 
             serve(request, model_dir, platform.INVOKE_PORT if arguments.port is None else arguments.port)
             return 0
         # Imports and a package that is unpacked take time.
-        request = replace(request, spent_s=time.monotonic() - begun_s)
+        request = replace(request, spent_s=time.monotonic() - started_s)
         with _end_by_signal() as termination:
             record = predict(request, LoadedPackage(model_dir, request.device, request.code), termination).record
     LOGGER.info("written: %s", request.mask_path or request.output_dir)
@@ -117,7 +117,7 @@ def _make_request(arguments: argparse.Namespace, asked: PredictArguments) -> Pre
     return PredictRequest(
         edition=asked.edition,
         algorithm=algorithm,
-        method=method_for(arguments.method, asked.edition, algorithm),
+        method=find_method(arguments.method, asked.edition, algorithm),
         source=asked.source,
         output_dir=asked.output_dir,
         mask_path=asked.mask_path,

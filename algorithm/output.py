@@ -16,11 +16,11 @@ import numpy.typing as npt
 from algorithm.case.inputs import Notices
 from algorithm.deadline import Deadline, StoppedError
 from algorithm.heads.documents import Head
-from algorithm.heads.head_hook import custom_heads
+from algorithm.heads.head_hook import list_custom_heads
 from algorithm.heads.values import check_head
 from algorithm.masks.segmentation import CaseSegmentation, MaskSource
 from algorithm.network.loaded_package import LoadedPackage
-from algorithm.request import PredictRequest, answer_paths, remove_earlier_answers
+from algorithm.request import PredictRequest, list_answer_paths, remove_earlier_answers
 from contract import platform
 from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
@@ -50,13 +50,13 @@ class CaseAnswers:
     """The answers of a case.
 
     Attributes:
-        segmented: the case with the segmentation behind the answers, and what it comes from.
-        mask: labels on the CT's grid, None for an algorithm without a mask.
-        values: risks and classes by name.
-        fallbacks: the fallbacks by the name of the answer.
-        notes: lines for the log, such as features that are missing.
-        probabilities: of the second of two classes, by name, from a head with calibration.
-        are_declared: whether no feature was measured, so that the values come from the training or the declaration.
+        segmented: The case with the segmentation behind the answers, and what it comes from.
+        mask: Labels on the CT's grid, None for an algorithm without a mask.
+        values: Risks and classes by name.
+        fallbacks: The fallbacks by the name of the answer.
+        notes: Lines for the log, such as features that are missing.
+        probabilities: Of the second of two classes, by name, from a head with calibration.
+        are_declared: Whether no feature was measured, so that the values come from the training or the declaration.
     """
 
     segmented: CaseSegmentation
@@ -83,12 +83,12 @@ class Stages:
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Time the block as stage `name`."""
-        begun_s, outer_s = time.monotonic(), self._inner_s
+        started_s, outer_s = time.monotonic(), self._inner_s
         self._inner_s = 0.0
         try:
             yield
         finally:
-            spent_s = time.monotonic() - begun_s
+            spent_s = time.monotonic() - started_s
             self.seconds[name] = self.seconds.get(name, 0.0) + spent_s - self._inner_s
             self._inner_s = outer_s + spent_s
 
@@ -124,7 +124,7 @@ class RunContext:
             heads = [package.head(self.request.method.head_name(spec)) for spec in self.request.algorithm.head_specs]
         except ModelPackageError:
             return True
-        return bool(package.features) or any(custom_heads(head) for head in heads)
+        return bool(package.features) or any(list_custom_heads(head) for head in heads)
 
     def find_head(self, spec: AnswerSpec) -> Head:
         """Return the head of a risk or class. Raises `ModelPackageError` if it is missing or cannot give the answer."""
@@ -198,7 +198,7 @@ class AnswerFiles:
             write_mask(request.mask_path, mask, answers.geometry)
         contents = {}
         if request.output_dir is not None:
-            paths = answer_paths(request.algorithm, request.output_dir)
+            paths = list_answer_paths(request.algorithm, request.output_dir)
             if request.algorithm.mask_spec is not None and packed is not None:
                 contents[paths[request.algorithm.mask_spec.name]] = packed
             contents |= {paths[name]: format_json(value).encode() for name, value in answers.values.items()}

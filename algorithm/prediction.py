@@ -105,12 +105,12 @@ class Prediction:
     """The answers of one case.
 
     Attributes:
-        mask: labels (0 background, 1 GTVp, 2 GTVn) on the CT's grid, uint8 in (z, y, x); None for an algorithm
+        mask: Labels (0 background, 1 GTVp, 2 GTVn) on the CT's grid, uint8 in (z, y, x); None for an algorithm
             without a mask.
-        geometry: the CT's grid.
-        risks: risk answers by name: higher means earlier recurrence, or days for an answer declared as a time.
-        classes: class answers by name, such as True for HPV positive.
-        record: how the case was answered.
+        geometry: The CT's grid.
+        risks: Risk answers by name: higher means earlier recurrence, or days for an answer declared as a time.
+        classes: Class answers by name, such as True for HPV positive.
+        record: How the case was answered.
     """
 
     mask: npt.NDArray[np.uint8] | None

@@ -14,7 +14,7 @@ from algorithm.case.read import CaseSource, CaseVolumes
 from algorithm.network.loaded_package import LoadedPackage, find_shipped_package, find_uploaded_package
 from algorithm.pipeline import predict
 from algorithm.prediction import Prediction
-from algorithm.request import PredictRequest, method_for
+from algorithm.request import PredictRequest, find_method
 from contract.editions import Algorithm
 from contract.errors import InputError
 from contract.images.geometry import Geometry
@@ -40,19 +40,19 @@ class Predictor:
         """Load the package and its network.
 
         Args:
-            package: folder of the model package; None takes /opt/ml/model if it holds one, else the edition's shipped
+            package: Folder of the model package; None takes /opt/ml/model if it holds one, else the edition's shipped
                 package.
-            edition: name of an edition, or path of its JSON file; None takes the edition of the package, HECKTOR 2025
+            edition: Name of an edition, or path of its JSON file; None takes the edition of the package, HECKTOR 2025
                 without one.
-            task: task of the edition by name or number; None for the first one.
+            task: Task of the edition by name or number; None for the first one.
             device: "auto", "cpu" or "cuda".
-            passes: largest number of passes of the network for each case; None makes all, or those that fit the time.
-            time_limit_s: seconds for each case; None sets no limit.
-            code: folders of user code that the package names, such as `my_model`.
-            whole_scan: search the whole scan for lesions, as nnU-Net does, not only head and neck.
+            passes: Largest number of passes of the network for each case; None makes all, or those that fit the time.
+            time_limit_s: Seconds for each case; None sets no limit.
+            code: Folders of user code that the package names, such as `my_model`.
+            whole_scan: Whether lesions are searched in the whole scan, as nnU-Net does, not only in head and neck.
 
         Raises:
-            HecktorError: edition, task, package or device is unknown or unusable.
+            HecktorError: Edition, task, package or device is unknown or unusable.
         """
         self.edition = chosen_edition(edition, None if package is None else Path(package))
         self.algorithm = self.edition.algorithms[0] if task is None else self.edition.find_algorithm(task)
@@ -60,7 +60,7 @@ class Predictor:
         self._request = PredictRequest(
             edition=self.edition,
             algorithm=self.algorithm,
-            method=method_for("baseline", self.edition, self.algorithm),
+            method=find_method("baseline", self.edition, self.algorithm),
             source=Path(),
             output_dir=None,
             device=device,
@@ -96,10 +96,10 @@ class Predictor:
         Args:
             ct: HU, in any format of `--ct`.
             pet: SUV; None takes CASE_0001 beside a CT with nnU-Net's name CASE_0000.
-            ehr: clinical variables, JSON; None answers only the mask.
+            ehr: Clinical variables, JSON; None answers only the mask.
 
         Raises:
-            HecktorError: a file is absent or unusable, or the task has no mask and `ehr` is None.
+            HecktorError: A file is absent or unusable, or the task has no mask and `ehr` is None.
         """
         files = make_case_files(Path(ct), None if pet is None else Path(pet), None if ehr is None else Path(ehr))
         algorithm = self.algorithm if ehr is not None else self._mask_alone()
@@ -117,13 +117,13 @@ class Predictor:
 
         Args:
             ct: HU in (z, y, x).
-            ct_geometry: the CT's grid, LPS in mm.
+            ct_geometry: The CT's grid, LPS in mm.
             pet: SUV in (z, y, x), on a grid of its own.
-            pet_geometry: the PET's grid, LPS in mm.
-            ehr: clinical variables with the keys of `ehr.json`; absent ones count as missing.
+            pet_geometry: The PET's grid, LPS in mm.
+            ehr: Clinical variables with the keys of `ehr.json`; absent ones count as missing.
 
         Raises:
-            HecktorError: an array does not fit its geometry, or the case cannot be answered.
+            HecktorError: An array does not fit its geometry, or the case cannot be answered.
         """
         return self._predict(CaseVolumes(_volume("CT", ct, ct_geometry), _volume("PET", pet, pet_geometry), ehr or {}))
 

@@ -30,11 +30,11 @@ class Method:
     """A way to answer a case.
 
     Attributes:
-        name: name on the command line.
-        segmenter: finds the lesions; "threshold" is a case's fallback, None is for only clinical variables.
-        needs: modality of an input that the method needs; None for any.
-        kinds: kinds of answers that the method gives itself; for other risks and classes it gives their fallbacks.
-        head_suffix: added to the name of an answer's head in the model package.
+        name: Name on the command line.
+        segmenter: Finds the lesions; "threshold" is a case's fallback, None is for only clinical variables.
+        needs: Modality of an input that the method needs; None for any.
+        kinds: Kinds of answers that the method gives itself; for other risks and classes it gives their fallbacks.
+        head_suffix: Added to the name of an answer's head in the model package.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Method:
         """Name of the model package's head for a risk or class answer.
 
         Raises:
-            ModelPackageError: the method reads no heads of this kind.
+            ModelPackageError: The method reads no heads of this kind.
         """
         if answer.kind not in self.kinds:
             raise ModelPackageError(f"method {self.name!r}", f"no head for {answer.name}")
@@ -76,7 +76,7 @@ METHODS: Final[dict[str, Method]] = {
 }
 
 
-def method_for(name: str, edition: Edition, algorithm: Algorithm) -> Method:
+def find_method(name: str, edition: Edition, algorithm: Algorithm) -> Method:
     """Return the method called `name`. Raises `HecktorError` if it cannot answer `algorithm`."""
     method = METHODS[name]
     if not method.answers(algorithm):
@@ -95,22 +95,22 @@ class PredictRequest:
     """One case to answer.
 
     Attributes:
-        edition: gives the inputs and the clinical variables.
-        algorithm: gives the answers.
-        method: the baseline or a comparator.
-        source: the platform's `/input` folder, plain files, or scans in memory.
-        output_dir: the platform's `/output` folder; None writes no files there.
+        edition: Gives the inputs and the clinical variables.
+        algorithm: Gives the answers.
+        method: The baseline or a comparator.
+        source: The platform's `/input` folder, plain files, or scans in memory.
+        output_dir: The platform's `/output` folder; None writes no files there.
         device: "auto", "cpu" or "cuda".
-        time_limit_s: seconds for the case, `spent_s` included; None sets no limit.
-        max_passes: limit on the passes of the network; None makes all that fit the time.
-        probabilities_dir: folder for the probabilities (`algorithm.masks.segmentation`); None writes none.
+        time_limit_s: Seconds for the case, `spent_s` included; None sets no limit.
+        max_passes: Limit on the passes of the network; None makes all that fit the time.
+        probabilities_dir: Folder for the probabilities (`algorithm.masks.segmentation`); None writes none.
         record_path: JSON file for the run record; None writes none.
-        mask_path: image file for the mask, for an algorithm that answers only a mask, without an `output_dir`.
-        is_shipped: no model package was given, so the shipped one answers.
-        code: folders of user code; the code of the image is used if there are no folders.
-        limits_card: take no more of a card than the platform's has, as the edition's limit demands.
-        contours_path: mask of the lesions in place of those that the network would find; None without one.
-        whole_scan: search the whole scan for lesions, as nnU-Net does, not only head and neck.
+        mask_path: Image file for the mask, for an algorithm that answers only a mask, without an `output_dir`.
+        is_shipped: No model package was given, so the shipped one answers.
+        code: Folders of user code; the code of the image is used if there are no folders.
+        limits_card: Take no more of a card than the platform's has, as the edition's limit demands.
+        contours_path: Mask of the lesions in place of those that the network would find; None without one.
+        whole_scan: Whether lesions are searched in the whole scan, as nnU-Net does, not only in head and neck.
     """
 
     edition: Edition
@@ -137,7 +137,7 @@ class PredictRequest:
         return self.method.segmenter == "network" or bool(self.algorithm.head_specs)
 
 
-def answer_paths(algorithm: Algorithm, output_dir: Path) -> dict[str, Path]:
+def list_answer_paths(algorithm: Algorithm, output_dir: Path) -> dict[str, Path]:
     """Return the file of each answer, by its name."""
     paths = {answer.name: answer.socket.path_under(output_dir) for answer in algorithm.answers}
     if (mask := algorithm.mask_spec) is not None:
@@ -151,7 +151,7 @@ def remove_answers(paths: Iterable[Path], output_dir: Path | None = None) -> Non
     Of the folders below `output_dir`, those that are empty then go as well.
 
     Raises:
-        OutputError: a file cannot be removed, such as one of another user.
+        OutputError: A file cannot be removed, such as one of another user.
     """
     for path in paths:
         _remove(path)
@@ -181,5 +181,5 @@ def remove_earlier_answers(request: PredictRequest) -> None:
     """Remove the files that the task of the request writes. Raises `OutputError`."""
     paths = [] if request.mask_path is None else [request.mask_path]
     if request.output_dir is not None:
-        paths += answer_paths(request.algorithm, request.output_dir).values()
+        paths += list_answer_paths(request.algorithm, request.output_dir).values()
     remove_answers(paths, request.output_dir)

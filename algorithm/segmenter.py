@@ -18,7 +18,7 @@ from algorithm.masks.segmentation import (
     Segmentation,
     find_fallback,
     segment_by_contours,
-    threshold_segmentation,
+    segment_by_threshold,
 )
 from algorithm.output import RunContext
 from algorithm.region.localise import Region
@@ -75,7 +75,7 @@ class Segmenter:
         """Segment by the PET threshold; for MR take the mask of the earlier visit, or an empty mask."""
         region = self._searched_region
         with self._run.stages("threshold"):
-            self._threshold = threshold_segmentation(self._case, region)
+            self._threshold = segment_by_threshold(self._case, region)
         source = MaskSource.NOTHING if region.is_empty else find_fallback(self._case)
         return self._keep(self._threshold, source)
 
@@ -142,9 +142,11 @@ class Segmenter:
         run, package = self._run, self._run.loaded
         with package.in_use, ExitStack() as settings:
             with run.stages("load"):
-                from algorithm.network.devices import as_inference  # imports torch, which only a network needs
+                from algorithm.network.devices import (
+                    use_inference_settings,  # imports torch, which only a network needs
+                )
 
-                settings.enter_context(as_inference(package.device, limited=run.request.limits_card))
+                settings.enter_context(use_inference_settings(package.device, limited=run.request.limits_card))
             yield
 
     def _make_image(self) -> CaseImage:

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.heads.documents import Head
-from algorithm.heads.feature_hook import folders_of
-from algorithm.heads.head_hook import folders_of_code
+from algorithm.heads.feature_hook import list_feature_folders
+from algorithm.heads.head_hook import list_head_folders
 from baseline.cache import map_items
 from baseline.fit import check_heads
 from baseline.heads.fitting import collect_fallbacks, describe_masks, make_lesion_size_entry, read_heads
@@ -64,7 +64,7 @@ def export_model(
     manifest = _make_manifest(work, heads, description)
     card = model_card(work, description)
     if code:
-        code.use(folders_of_code(heads.values()))
+        code.use(list_head_folders(heads.values()))
     features = load_fitted_hooks(work.heads_json.parent, heads.values(), code or Code({})) if heads else []
     existing = load_existing_networks(work)
     if existing is not None:
@@ -106,7 +106,7 @@ def _make_manifest(work: WorkFolders, heads: Mapping[str, Head], description: Ma
         },
         "cross_validation": document.to_manifest(),
     }
-    if custom := {*folders_of(heads.values()), *folders_of_code(heads.values())}:
+    if custom := {*list_feature_folders(heads.values()), *list_head_folders(heads.values())}:
         digests = read_feature_digests(work) | read_fit_digests(work) | document.code_digests()
         manifest["code"] = {name: digest for name, digest in digests.items() if name in custom}
     return manifest

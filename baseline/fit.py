@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from algorithm.heads.documents import Features
-from algorithm.heads.feature_hook import custom_features
+from algorithm.heads.feature_hook import list_feature_hooks
 from algorithm.heads.head_hook import HEAD
 from algorithm.heads.measure import features_version
 from baseline.cache import compute_key
@@ -70,7 +70,7 @@ def fit_heads(
     Returns:
         A summary of the heads in lines.
     """
-    hooks = custom_features(code)
+    hooks = list_feature_hooks(code)
     heads = None
     if code:
         heads = CustomHeads(code, code.find_classes(HEAD))

@@ -20,7 +20,14 @@ import pandas as pd
 from tqdm import tqdm
 
 from algorithm.heads.documents import Features, Head
-from algorithm.heads.feature_hook import CUBE_CHANNELS, FOLDER, FeatureHook, FeatureImages, find_hooks, folds_in
+from algorithm.heads.feature_hook import (
+    CUBE_CHANNELS,
+    FOLDER,
+    FeatureHook,
+    FeatureImages,
+    find_hooks,
+    list_fold_folders,
+)
 from algorithm.heads.measure import clinical_features, clinical_names
 from algorithm.region.grids import resample_mask
 from baseline.cache import Sources, compute_key, compute_keys, load_cached, map_items, store_cached
@@ -73,12 +80,12 @@ def fit_over_folds(
         ModelPackageError: The class lacks something that a fit needs, or its code fails.
         HecktorError: A fold has too few patients, or the device does not answer, is full or is lost.
     """
-    from algorithm.network.devices import as_inference, device_named
+    from algorithm.network.devices import find_device, use_inference_settings
 
     names, (voxels, spacing_mm) = list(hook.units), hook.hook.cube
     folds, key, root = read_splits(work).folds, _compute_fit_key(work, cases, hook), _hook_folder(work, hook.name)
     if waiting := [fold for fold in range(len(folds)) if not _is_done(root, fold, key)]:
-        card = device_named(device)
+        card = find_device(device)
         margin = getattr(hook.hook, "margin", 0)
         with explain_failures(hook.title, _IF_FULL, _IF_LOST):
             usable_cases, cubes = cut_cubes(work, cases, voxels + 2 * margin, spacing_mm, jobs)
@@ -89,7 +96,7 @@ def fit_over_folds(
         (root / _RESULT).unlink(missing_ok=True)  # after an interruption, folds may differ in code or inputs
         _remove_extra_folds(work, hook.name, len(folds))
         for fold in tqdm(waiting, desc=hook.title, unit="fold"):
-            with explain_failures(f"{hook.title}, fold {fold}", _IF_FULL, _IF_LOST), as_inference(card):
+            with explain_failures(f"{hook.title}, fold {fold}", _IF_FULL, _IF_LOST), use_inference_settings(card):
                 features = _fit_fold(work, fold, (usable_cases, cubes), hook, str(card))
                 store_cached(_record_path(root, fold), key, features)
     features = {case.patient_id: dict.fromkeys(names) for case in cases}
@@ -183,7 +190,7 @@ def remove_other_fits(work: WorkFolders, hooks: Sequence[FeatureHook]) -> None:
 def _remove_extra_folds(work: WorkFolders, name: str, number: int) -> None:
     """Remove the files of folds beyond the first `number`, which earlier splits had and a package must not hold."""
     current = {f"fold_{fold}" for fold in range(number)}
-    for folder in folds_in(work.heads_json.parent, name):
+    for folder in list_fold_folders(work.heads_json.parent, name):
         if folder.name not in current:
             shutil.rmtree(folder)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithm.heads.documents import Features
-from algorithm.heads.feature_hook import custom_features
+from algorithm.heads.feature_hook import list_feature_hooks
 from algorithm.heads.head_hook import HEAD
 from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
@@ -117,7 +117,7 @@ def _resolve_options(
     machine, plan = resolve_machine(options.machine), options.plan or NetworkPlan()
     check_trainer(plan)
     code.find_classes(HEAD)
-    custom_features(code)
+    list_feature_hooks(code)
     if options.networks is None:  # otherwise the package may name code
         code.check_used()
     spacing_mm = resolve_spacing(work, options.prepare, plan.spacing_mm, show)

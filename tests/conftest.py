@@ -208,7 +208,7 @@ def write_tiny_package(root: Path, folds: Sequence[str] = ("3d_fullres",) * 2) -
     from safetensors.torch import save_file
 
     from algorithm.network.backbones import build_untrained_network
-    from algorithm.network.networks import own_tensors
+    from algorithm.network.networks import iterate_tensors
 
     plans = tiny_plans()
     plans["configurations"]["segresnet"] = plans["configurations"]["3d_fullres"] | {
@@ -220,7 +220,7 @@ def write_tiny_package(root: Path, folds: Sequence[str] = ("3d_fullres",) * 2) -
     for fold, configuration in enumerate(folds):
         torch.manual_seed(fold)
         network = build_untrained_network(plans["configurations"][configuration], 2, 3)
-        weights = {name: tensor.detach().clone().contiguous() for name, tensor in own_tensors(network)}
+        weights = {name: tensor.detach().clone().contiguous() for name, tensor in iterate_tensors(network)}
         save_file(weights, str(root / f"fold_{fold}.safetensors"))
     write_json(root / "heads" / "rfs.json", head_json(("gtvp_volume_ml", 0.1), ("age_years", 0.02)))
     write_json(root / "heads" / "rfs_clinical.json", head_json(("age_years", 0.02)))

@@ -120,7 +120,7 @@ def read_case(
     used are left out with a notice.
 
     Raises:
-        InputError: the CT's socket holds anything but one usable 3D image. Unless `tolerant`, the same of the PET, and
+        InputError: The CT's socket holds anything but one usable 3D image. Unless `tolerant`, the same of the PET, and
             `ehr.json` is no JSON object, or absent for an algorithm that answers more than a mask.
     """
     if algorithm.modality == MR:
@@ -155,7 +155,7 @@ def read_mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: 
     """Read a case of MR from the files of its inputs by name, the scan first; `channels` is a field of `Algorithm`.
 
     Raises:
-        InputError: an image is unusable, or does not overlap the scan.
+        InputError: An image is unusable, or does not overlap the scan.
     """
     (scan_path, *other_paths), names = paths.values(), list(paths)[1:]
     scan = _clean_mr(read_volume(scan_path), scan_path.name, notices)

@@ -109,9 +109,9 @@ class _Head(Document):
     """Parts that heads of all kinds may have; absent ones are not written.
 
     Attributes:
-        threshold: the second of two classes is given from this score on.
-        calibration: turns a score into the probability of the second of two classes.
-        survival: turns a score into days.
+        threshold: The second of two classes is given from this score on.
+        calibration: Turns a score into the probability of the second of two classes.
+        survival: Turns a score into days.
     """
 
     kind: str
@@ -227,9 +227,9 @@ class CustomHead(_Head):
     `fitted` never win.
 
     Attributes:
-        hook: the class, such as `my_model:Forest`.
-        folder: of its files, from the folder of the heads.
-        features: the columns that it was fitted with; it is called with them in this order.
+        hook: The class, such as `my_model:Forest`.
+        folder: Of its files, from the folder of the heads.
+        features: The columns that it was fitted with; it is called with them in this order.
     """
 
     kind: Literal["custom"] = "custom"
@@ -259,7 +259,7 @@ class CustomHead(_Head):
         """Scores that the code returns, shape (patients,) or (patients, classes).
 
         Raises:
-            ModelPackageError: it fails or is not there.
+            ModelPackageError: It fails or is not there.
         """
         if self._predict is None:
             raise ModelPackageError(f"head {self.hook}", "its code is not loaded", "--code")
@@ -332,7 +332,7 @@ class EnsembleHead(_Head):
         An expert that fails, as user code may, is left out, and its fault is added to `faults`.
 
         Raises:
-            ModelPackageError: no expert is left for a patient, or one fails without `faults`.
+            ModelPackageError: No expert is left for a patient, or one fails without `faults`.
         """
         used, problems = self._available(patients), list[ModelPackageError]()
         total: Any = 0.0
@@ -377,7 +377,7 @@ def read_head(content: Any, name: str) -> Head:
     """Return a head from JSON; `name` is the file in messages.
 
     Raises:
-        ModelPackageError: no head.
+        ModelPackageError: No head.
     """
     kind = content.get("kind") if isinstance(content, dict) else None
     if kind not in _MODELS:

@@ -37,7 +37,7 @@ from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.head_hook import check_cube
 from algorithm.heads.parts import LARGEST_NUMBER
-from algorithm.heads.structure import dose_on
+from algorithm.heads.structure import resample_dose
 from algorithm.region.grids import resample
 from contract import labels
 from contract.code import Code, call_code
@@ -65,7 +65,7 @@ _SUV_UNIT: Final = 5.0
 Cube = npt.NDArray[np.float32]
 
 
-def tumour_cube(
+def make_tumour_cube(
     mask: npt.NDArray[np.uint8], ct: Cube, pet: Cube, grid: Geometry, voxels: int, spacing_mm: float
 ) -> Cube | None:
     """CT, PET, GTVp and GTVn, shape (4, voxels, voxels, voxels); None without a tumour.
@@ -74,12 +74,12 @@ def tumour_cube(
     0 to 5; the masks are shares of each voxel.
 
     Args:
-        mask: labels in (z, y, x) on `grid`.
+        mask: Labels in (z, y, x) on `grid`.
         ct: HU on `grid`.
         pet: SUV on `grid`.
-        grid: the segmentation's grid.
-        voxels: edge of the cube.
-        spacing_mm: size of its voxels.
+        grid: The segmentation's grid.
+        voxels: Edge of the cube.
+        spacing_mm: Size of its voxels.
     """
     centre = _centre_mm(mask, grid)
     if centre is None:
@@ -93,7 +93,7 @@ def tumour_cube(
     return np.stack([(density - middle) / half, uptake / _SUV_UNIT, *shares]).astype(np.float32)
 
 
-def absent_cube(voxels: int, _spacing_mm: float) -> Cube:
+def make_empty_cube(voxels: int, _spacing_mm: float) -> Cube:
     """Return the cube of one patient without a PET or a tumour, in the shape of several patients: NaN."""
     return np.full((1, CUBE_CHANNELS, voxels, voxels, voxels), np.nan, np.float32)
 
@@ -113,12 +113,12 @@ class FeatureImages:
     """The images and the patient that features are measured on.
 
     Attributes:
-        mask: labels 0, 1, 2 in (z, y, x) on `grid`.
+        mask: Labels 0, 1, 2 in (z, y, x) on `grid`.
         ct: HU on the same grid.
         pet: SUV on the same grid, or None without a usable PET.
-        grid: the grid.
-        dose: the planned dose in Gy on a grid of its own, or None.
-        clinical: clinical features by name, None for a missing one.
+        grid: The grid.
+        dose: The planned dose in Gy on a grid of its own, or None.
+        clinical: Clinical features by name, None for a missing one.
     """
 
     mask: npt.NDArray[np.uint8]
@@ -130,18 +130,18 @@ class FeatureImages:
     _cubes: dict[tuple[int, float], Cube | None] = field(default_factory=dict)
 
     def cube(self, voxels: int, spacing_mm: float) -> Cube | None:
-        """`tumour_cube`, cut once; None without a PET or a tumour."""
+        """`make_tumour_cube`, cut once; None without a PET or a tumour."""
         if self.pet is None:
             return None
         size = voxels, spacing_mm
         if size not in self._cubes:
-            self._cubes[size] = tumour_cube(self.mask, self.ct, self.pet, self.grid, *size)
+            self._cubes[size] = make_tumour_cube(self.mask, self.ct, self.pet, self.grid, *size)
         return self._cubes[size]
 
     def cubes(self, voxels: int, spacing_mm: float) -> Cube:
         """Return the cube with a leading axis of one patient; NaN without a PET or a tumour."""
         cube = self.cube(voxels, spacing_mm)
-        return absent_cube(voxels, spacing_mm) if cube is None else cube[None].copy()
+        return make_empty_cube(voxels, spacing_mm) if cube is None else cube[None].copy()
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class FeatureHook:
         any fold the result is empty.
 
         Raises:
-            ModelPackageError: the code fails, or returns other names, or values other than finite numbers and None.
+            ModelPackageError: The code fails, or returns other names, or values other than finite numbers and None.
             MemoryError, RuntimeError: raised by the code; RuntimeError only on a GPU, which may have failed.
         """
         if not self.folds:
@@ -220,9 +220,9 @@ class FeatureHook:
             if deadline is not None and (deadline.is_stopped() or (rows and not deadline.fits(longest_s))):
                 LOGGER.warning("%s: no time for %d folds", self.title, len(self.folds) - len(rows))
                 break
-            begun_s = 0.0 if deadline is None else deadline.elapsed_s()
+            started_s = 0.0 if deadline is None else deadline.elapsed_s()
             rows.append(self._measure(self.make_instance(fold, device), images, device))
-            longest_s = max(longest_s, 0.0 if deadline is None else deadline.elapsed_s() - begun_s)
+            longest_s = max(longest_s, 0.0 if deadline is None else deadline.elapsed_s() - started_s)
         LOGGER.info("%s: %d of %d folds on %s", self.title, len(rows), len(self.folds), device)
         return {name: _mean([row[name] for row in rows]) for name in rows[0]} if rows else {}
 
@@ -241,7 +241,7 @@ class FeatureHook:
                 LOGGER.info("%s: left out, no %s", self.title, absent)
                 return dict.fromkeys(self.units)
             return self.measure_cube(hook, cube, images.clinical, device)
-        dose = None if images.dose is None else dose_on(images.dose, images.grid)
+        dose = None if images.dose is None else resample_dose(images.dose, images.grid)
         arrays = [None if array is None else array.copy() for array in (images.mask, images.ct, images.pet, dose)]
         clinical = dict(images.clinical)
         return self._check_values(
@@ -293,7 +293,7 @@ def _as_float(value: Any) -> float | None:
         return None
 
 
-def custom_features(code: Code | None) -> list[FeatureHook]:
+def list_feature_hooks(code: Code | None) -> list[FeatureHook]:
     """Return the classes `Features` in the given code. Raises `ModelPackageError` if an import fails."""
     return (
         []
@@ -302,7 +302,7 @@ def custom_features(code: Code | None) -> list[FeatureHook]:
     )
 
 
-def folders_of(heads: Iterable[Head]) -> list[str]:
+def list_feature_folders(heads: Iterable[Head]) -> list[str]:
     """Return the folders of code that measure the own features of these heads, sorted."""
     names = {name for head in heads for name in head.features if _SEPARATOR in name}
     return sorted({name.partition(_SEPARATOR)[0] for name in names})
@@ -310,10 +310,10 @@ def folders_of(heads: Iterable[Head]) -> list[str]:
 
 def find_hooks(root: Path, heads: Iterable[Head], code: Code) -> tuple[FeatureHook, ...]:
     """Return the hooks that measure features of these heads, with their fitted files below `root`."""
-    return tuple(FeatureHook(code, name, folds_in(root, name)) for name in folders_of(heads))
+    return tuple(FeatureHook(code, name, list_fold_folders(root, name)) for name in list_feature_folders(heads))
 
 
-def folds_in(root: Path, name: str) -> tuple[Path, ...]:
+def list_fold_folders(root: Path, name: str) -> tuple[Path, ...]:
     """Return the folders of a fitted hook's files, in the order of the folds."""
     folders = (path for path in (root / FOLDER / name).glob("fold_*") if path.is_dir())
     return tuple(sorted(folders, key=lambda path: (len(path.name), path.name)))

@@ -42,9 +42,9 @@ class HeadTarget:
     """The target of a custom head.
 
     Attributes:
-        name: of the answer, such as "rfs".
+        name: Of the answer, such as "rfs".
         kind: "risk" or "class".
-        classes: names of the classes that the training patients have, in the order of the scores; empty for a risk.
+        classes: Names of the classes that the training patients have, in the order of the scores; empty for a risk.
     """
 
     name: str
@@ -77,11 +77,11 @@ def check_cube(hook: Any, what: str) -> None:
         raise ModelPackageError(what, f"cube {cube!r}", expected)
 
 
-def cubes_for(model: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...]:
+def make_cube_arguments(model: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...]:
     """Return the additional argument of a head whose class has a `cube`; empty for other heads.
 
     Raises:
-        ModelPackageError: the head needs images, but was given only a table of features.
+        ModelPackageError: The head needs images, but was given only a table of features.
     """
     if (size := getattr(type(model), "cube", None)) is None:
         return ()
@@ -106,10 +106,10 @@ def predictions(reference: str, model: Any, frame: Any, scores: int, cubes: Cube
     """Predictions of the model, (patients,), or (patients, scores) for several scores.
 
     Raises:
-        ModelPackageError: it fails, or returns another shape, NaN or something else than numbers.
+        ModelPackageError: It fails, or returns another shape, NaN or something else than numbers.
     """
     what, shape = f"head {reference}: predict", (len(frame), scores) if scores > 1 else (len(frame),)
-    values = call(reference, "predict", model.predict, frame, *cubes_for(model, reference, cubes))
+    values = call(reference, "predict", model.predict, frame, *make_cube_arguments(model, reference, cubes))
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -146,7 +146,7 @@ class _Predictor:
             raise ModelPackageError(f"head {self._reference}", "too little memory", "an answer") from None
 
 
-def custom_heads(head: Head) -> list[CustomHead]:
+def list_custom_heads(head: Head) -> list[CustomHead]:
     """Return the custom heads that a head is or holds."""
     parts = [expert.head for expert in head.experts] if isinstance(head, EnsembleHead) else [head]
     return [part for part in parts if isinstance(part, CustomHead)]
@@ -156,7 +156,7 @@ def replace_custom(head: Head, change: Callable[[CustomHead], CustomHead]) -> He
     """Return the head with `change` of every custom head in its place."""
     if isinstance(head, CustomHead):
         return change(head)
-    if isinstance(head, EnsembleHead) and custom_heads(head):
+    if isinstance(head, EnsembleHead) and list_custom_heads(head):
         parts = [change(expert.head) if isinstance(expert.head, CustomHead) else expert.head for expert in head.experts]
         pairs = zip(head.experts, parts, strict=True)
         return head.model_copy(
@@ -179,12 +179,12 @@ def disable_user_code(head: Head) -> Head:
     return replace_custom(head, lambda custom: custom.bound(partial(fail, custom.hook)))
 
 
-def folders_of_code(heads: Iterable[Head]) -> list[str]:
+def list_head_folders(heads: Iterable[Head]) -> list[str]:
     """Return the folders of code of these heads' custom heads, sorted."""
-    return sorted({split_reference(custom.hook, "head")[0] for head in heads for custom in custom_heads(head)})
+    return sorted({split_reference(custom.hook, "head")[0] for head in heads for custom in list_custom_heads(head)})
 
 
 def check_custom_heads(heads: Iterable[Head], code: Code) -> None:
     """Find the classes of these heads' custom heads. Raises `ModelPackageError` if one is not in the code."""
-    for hook in dict.fromkeys(custom.hook for head in heads for custom in custom_heads(head)):
+    for hook in dict.fromkeys(custom.hook for head in heads for custom in list_custom_heads(head)):
         find_head(code, hook)

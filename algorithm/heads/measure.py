@@ -22,17 +22,17 @@ from algorithm.heads.structure import (
     Feature,
     Structure,
     components,
+    cut_structure,
     density,
     diameter_mm,
-    dose_on,
     dose_volume,
     glycolysis,
     measure_thresholds,
     mesh,
     remove_specks,
+    resample_dose,
     shape,
     statistics,
-    structure_of,
 )
 from algorithm.heads.values import stage_features
 from contract import labels
@@ -58,12 +58,12 @@ def image_features(
     """Return the features of GTVp, GTVn and both together.
 
     Args:
-        mask: labels 0, 1, 2 in (z, y, x) on `grid`.
+        mask: Labels 0, 1, 2 in (z, y, x) on `grid`.
         ct: HU on the same grid.
         pet: SUV on the same grid, or None without a usable PET.
-        grid: gives voxel volume and distances.
-        dose: the planned dose in Gy on a grid of its own, or None.
-        smallest: parts of the mask that are smaller have volume, uptake, density and dose, but no number, shape,
+        grid: Gives voxel volume and distances.
+        dose: The planned dose in Gy on a grid of its own, or None.
+        smallest: Parts of the mask that are smaller have volume, uptake, density and dose, but no number, shape,
             position and stage.
 
     Returns:
@@ -71,11 +71,11 @@ def image_features(
         of an absent PET or dose, distances between fewer than two lesions (except `spread_mm`, which is 0). An absent
         lesion's volumes and glycolysis are 0.
     """
-    whole = {"gtvp": structure_of(mask == labels.GTVP, grid), "gtvn": structure_of(mask == labels.GTVN, grid)}
+    whole = {"gtvp": cut_structure(mask == labels.GTVP, grid), "gtvn": cut_structure(mask == labels.GTVN, grid)}
     mask = remove_specks(mask, grid, smallest)
-    primary, nodes = structure_of(mask == labels.GTVP, grid), components(mask == labels.GTVN, grid)
+    primary, nodes = cut_structure(mask == labels.GTVP, grid), components(mask == labels.GTVN, grid)
     lesions = components(mask > 0, grid)
-    gray = None if dose is None else dose_on(dose, grid)
+    gray = None if dose is None else resample_dose(dose, grid)
     features: dict[str, float | None] = {}
     for name, structure in whole.items():
         measured = _structure(structure, ct, pet) | dose_volume(structure, gray)
@@ -163,10 +163,10 @@ def nodal(
     """Return the features of the nodes by name.
 
     Args:
-        primary: the primary tumour, None where absent.
-        nodes: the 26-connected parts of GTVn.
+        primary: The primary tumour, None where absent.
+        nodes: The 26-connected parts of GTVn.
         ct: HU on the whole grid.
-        grid: gives the directions of the patient.
+        grid: Gives the directions of the patient.
     """
     by_volume = sorted(nodes, key=lambda node: -node.volume_ml)
     largest = by_volume[0] if by_volume else None
@@ -354,9 +354,9 @@ def even_columns(ct: _Image, body: npt.NDArray[np.bool_], spacing_mm: tuple[floa
 
     Args:
         ct: HU of the slices, in (z, y, x).
-        body: its voxels of the body.
-        spacing_mm: along each axis of the array.
-        axis: of the array, runs from one side of the patient to the other.
+        body: Its voxels of the body.
+        spacing_mm: Along each axis of the array.
+        axis: Of the array, runs from one side of the patient to the other.
     """
     columns = ct.shape[axis]
     is_cut = not is_below(columns * spacing_mm[axis], _LEAST_WIDTH_MM) and body.take([0, columns - 1], axis=axis).any()

@@ -68,7 +68,7 @@ class Structure:
         return np.asarray((np.argwhere(self.inside).mean(0) + start) * self.spacing_mm, dtype=np.float64)
 
 
-def structure_of(structure: npt.NDArray[np.bool_], grid: Geometry) -> Structure | None:
+def cut_structure(structure: npt.NDArray[np.bool_], grid: Geometry) -> Structure | None:
     """Return the structure of a boolean mask of the whole grid, or None for an empty mask."""
     boxes = ndimage.find_objects(structure.view(np.uint8))
     if not boxes:
@@ -84,7 +84,7 @@ def structure_of(structure: npt.NDArray[np.bool_], grid: Geometry) -> Structure 
 
 def components(structure: npt.NDArray[np.bool_], grid: Geometry) -> list[Structure]:
     """Return each 26-connected part of a boolean mask of the whole grid."""
-    whole = structure_of(structure, grid)
+    whole = cut_structure(structure, grid)
     if whole is None:
         return []
     parts, _ = ndimage.label(whole.inside, structure=TOUCHING)
@@ -271,7 +271,7 @@ LEVELS_GY: Final = (60, 66)
 DOSE: Final = ("dose_mean_gy", "dose_d95_gy", *(f"dose_v{level}_share" for level in LEVELS_GY))
 
 
-def dose_on(dose: Volume, grid: Geometry) -> npt.NDArray[np.float32]:
+def resample_dose(dose: Volume, grid: Geometry) -> npt.NDArray[np.float32]:
     """Return a dose in Gy on `grid`, linearly interpolated; NaN beyond the dose's own voxels."""
     return resample(dose, grid, float("nan"))
 
@@ -282,7 +282,7 @@ def dose_volume(structure: Structure | None, dose: npt.NDArray[np.float32] | Non
 
     Args:
         structure: GTVp or GTVn, None where absent.
-        dose: `dose_on` the whole grid, or None. Every value is None without structure or dose, and if part of the
+        dose: `resample_dose` the whole grid, or None. Every value is None without structure or dose, and if part of the
             structure lies beyond the dose.
     """
     if structure is None or dose is None:

@@ -20,7 +20,7 @@ def check_head(answer: AnswerSpec, head: Head, name: str) -> None:
     """Check that a head can give an answer.
 
     Raises:
-        ModelPackageError: a risk with several scores, a time without `survival`, a class whose head has other
+        ModelPackageError: A risk with several scores, a time without `survival`, a class whose head has other
             classes, or no threshold for two classes.
     """
     if head.classes:
@@ -41,11 +41,11 @@ class HeadAnswer:
     """The answer of a head.
 
     Attributes:
-        value: the risk, the days or the class.
-        score: the head's score, or the score of each class.
-        probability: calibrated, of the second of two classes; None for other answers, or without calibration. The
+        value: The risk, the days or the class.
+        score: The head's score, or the score of each class.
+        probability: Calibrated, of the second of two classes; None for other answers, or without calibration. The
             threshold is chosen for balanced accuracy, so the second class may be given well below or above 0.5.
-        note: what the days of a time mean, with the predicted median; empty for other answers.
+        note: What the days of a time mean, with the predicted median; empty for other answers.
     """
 
     value: float | ClassValue
@@ -54,7 +54,7 @@ class HeadAnswer:
     note: str = ""
 
 
-def head_answer(
+def compute_head_answer(
     answer: AnswerSpec,
     head: Head,
     features: Features,
@@ -73,7 +73,7 @@ def head_answer(
     Experts of an ensemble that fail are left out and added to `faults`; without it their fault is raised.
 
     Raises:
-        ModelPackageError: the head's code fails.
+        ModelPackageError: The head's code fails.
     """
     classes = [value for value in answer.classes if value not in excluded]
     scores = head.scores(SinglePatient(features, cubes), faults)[0]
@@ -113,7 +113,7 @@ _ABSENT: Final[Mapping[str, tuple[str, float | None]]] = {"GTVp": ("gtvp_diamete
 ONLY_WITH_PRIMARY: Final[Mapping[str, tuple[str, ...]]] = {"t_stage_7th": ("T4",)}
 
 
-def absent_structures(features: Features) -> frozenset[str]:
+def find_absent_structures(features: Features) -> frozenset[str]:
     """Return the structures without a lesion in the measured mask; none if no mask was measured."""
     return frozenset(name for name, (key, value) in _ABSENT.items() if key in features and features[key] == value)
 
@@ -142,7 +142,7 @@ def derive_stage(rule: str, features: Features) -> str | None:
     invasion of soft tissue, so that some T4 tumours are staged too low. HPV does not change N in the 7th edition.
 
     Raises:
-        KeyError: no such rule.
+        KeyError: No such rule.
     """
     return _STAGES[rule](features)
 

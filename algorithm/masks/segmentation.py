@@ -240,13 +240,13 @@ def segment_by_contours(
 
 
 def find_fallback(case: Case) -> MaskSource:
-    """Return the source of the mask of `threshold_segmentation` for a case."""
+    """Return the source of the mask of `segment_by_threshold` for a case."""
     if case.has_pet_threshold:
         return MaskSource.PET_THRESHOLD
     return MaskSource.EMPTY_MASK if case.earlier is None else MaskSource.EARLIER_MASK
 
 
-def threshold_segmentation(case: Case, region: Region) -> Segmentation:
+def segment_by_threshold(case: Case, region: Region) -> Segmentation:
     """Segment everything in the neck above 41% of its SUVmax; the largest 26-connected part is GTVp, others are GTVn.
 
     The neck lies between brain and lung apices, if they are visible. Parts under 0.3 ml are left out, and so are the
@@ -263,7 +263,7 @@ def threshold_segmentation(case: Case, region: Region) -> Segmentation:
     if pet is None or region.is_empty:
         return Segmentation.from_mask(np.zeros(grid.array_shape, np.uint8), ct, pet, grid)
     hot = _hot_in_neck(np.where(_outside_brain(pet, region, grid), pet, np.float32(0)), region, grid)
-    return Segmentation.from_mask(largest_is_primary(hot, grid.voxel_volume_mm3), ct, pet, grid)
+    return Segmentation.from_mask(label_largest_as_primary(hot, grid.voxel_volume_mm3), ct, pet, grid)
 
 
 def _heights_mm(grid: Geometry) -> npt.NDArray[np.float64]:
@@ -305,7 +305,7 @@ def _hot_in_neck(pet: _Float, region: Region, grid: Geometry) -> _Mask:
     return np.asarray(np.append(False, in_neck)[parts])
 
 
-def largest_is_primary(hot: npt.NDArray[np.bool_], voxel_volume_mm3: float) -> npt.NDArray[np.uint8]:
+def label_largest_as_primary(hot: npt.NDArray[np.bool_], voxel_volume_mm3: float) -> npt.NDArray[np.uint8]:
     """Label the 26-connected parts of `hot`: the largest 1 (GTVp), others 2 (GTVn), those under 0.3 ml 0."""
     parts, _ = ndimage.label(hot, structure=ANY_CORNER)
     sizes = np.bincount(parts.ravel())

@@ -61,12 +61,12 @@ class Backbone:
     """A kind of network.
 
     Attributes:
-        classes: names of its classes in nnU-Net's plans.
-        build: makes the network with PyTorch's random weights.
-        deep_supervision: whether it has an output at each resolution in training.
-        kernels: arguments that hold one number for each axis of the grid, stage by stage.
-        output_layers: part of the name of each layer whose outputs are the labels.
-        design: architecture for a patch; None if nnU-Net's planner designs it.
+        classes: Names of its classes in nnU-Net's plans.
+        build: Makes the network with PyTorch's random weights.
+        deep_supervision: Whether it has an output at each resolution in training.
+        kernels: Arguments that hold one number for each axis of the grid, stage by stage.
+        output_layers: Part of the name of each layer whose outputs are the labels.
+        design: Architecture for a patch; None if nnU-Net's planner designs it.
     """
 
     classes: tuple[str, ...]
@@ -77,7 +77,7 @@ class Backbone:
     design: Design | None = None
 
 
-def backbone_of(architecture: Mapping[str, Any]) -> Backbone:
+def find_backbone(architecture: Mapping[str, Any]) -> Backbone:
     """Return the backbone that an `architecture` of nnU-Net's plans names."""
     name = _class_name(architecture)
     for backbone in BACKBONES.values():
@@ -218,7 +218,7 @@ def build_untrained_network(
         if seen is not None and seen not in _SEEN:
             raise ModelPackageError("plans.json", f"sees {seen!r}", f"one of {', '.join(_SEEN)}, or no such key")
         channels = channels if seen is None else 1
-        network = backbone_of(architecture).build(configuration, channels, classes, deep_supervision)
+        network = find_backbone(architecture).build(configuration, channels, classes, deep_supervision)
         if seen is not None:
             network.register_forward_pre_hook(_SEEN[seen])
     except _NOT_BUILT as problem:

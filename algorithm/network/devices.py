@@ -28,13 +28,14 @@ _NO_MEMORY: Final = (
 # cuDNN says this also where its workspace did not fit.
 _NOT_SUPPORTED: Final = "CUDNN_STATUS_NOT_SUPPORTED"
 _FAILURES: Final = ("CUDA", "cuDNN", "CUBLAS", "DefaultCPUAllocator", *_NO_MEMORY[1:3])
-_IN_FORCE: Final[list[Callable[[], None]]] = []  # what the blocks of `as_inference` that are open will restore
+# Functions that restore the settings when the last open block of `use_inference_settings` ends.
+_IN_FORCE: Final[list[Callable[[], None]]] = []
 _SETTINGS: Final = threading.Lock()
 _blocks = 0
 
 
 @contextmanager
-def as_inference(device: torch.device, *, limited: bool = False) -> Iterator[None]:
+def use_inference_settings(device: torch.device, *, limited: bool = False) -> Iterator[None]:
     """Use threads and algorithms as inference does; if `limited`, the process takes no more of the card than a T4 has.
 
     Torch gets as many threads as this process may use CPUs, unless `OMP_NUM_THREADS` sets their number, and cuDNN
@@ -110,7 +111,7 @@ def first_line(problem: BaseException) -> str:
     return (str(problem) or type(problem).__name__).splitlines()[0]
 
 
-def device_named(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
     """`cpu`, `cuda` (the first card), or `auto`: CUDA if a card answers. Raises `HecktorError` if `cuda` does not."""
     available = torch.cuda.is_available()
     if name == "cuda" and not available:

@@ -159,6 +159,6 @@ class LoadedPackage:
     @cached_property
     def device(self) -> torch.device:
         """Return the device that the user wants, or the CPU if it failed; raise `HecktorError` if no device answers."""
-        from algorithm.network.devices import device_named
+        from algorithm.network.devices import find_device
 
-        return device_named(self._device_name)
+        return find_device(self._device_name)

@@ -199,7 +199,7 @@ class HalfConvolutions(nn.Module):
         """Convert the weights of the convolutions to `dtype`; all other tensors are shared."""
         super().__init__()
         self.network, self.dtype = network, dtype
-        tensors = {id(tensor): tensor for _, tensor in own_tensors(network)}
+        tensors = {id(tensor): tensor for _, tensor in iterate_tensors(network)}
         for module in network.modules():
             if isinstance(module, nn.Conv3d | nn.ConvTranspose3d):
                 for parameter in module.parameters(recurse=False):
@@ -256,7 +256,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
         raise ModelPackageError(path.name, f"not a safetensors file ({problem})") from None
     except OSError as problem:
         raise ModelPackageError(path.name, f"cannot be read ({problem.strerror or problem})") from None
-    tensors = dict(own_tensors(network))
+    tensors = dict(iterate_tensors(network))
     if weights.keys() != tensors.keys():
         odd = sorted(weights.keys() ^ tensors.keys())[0]
         raise ModelPackageError(path.name, f"tensor {odd} is in only one of weights and network")
@@ -277,7 +277,7 @@ def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
     )
 
 
-def own_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def iterate_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Iterate over every parameter and buffer once: nnU-Net's decoder also lists the encoder's tensors."""
     yield from network.named_parameters()
     yield from network.named_buffers()

@@ -31,10 +31,10 @@ from algorithm.network.tiles import (
     PassSum,
     Progress,
     TooSlowError,
-    backends,
+    compute_sum_bytes,
+    list_backends,
     list_passes,
     slide,
-    sum_bytes,
 )
 from contract.errors import Finding, ModelPackageError
 
@@ -94,11 +94,11 @@ class Passes:
         if not self.passes:
             raise ValueError("found no pass, expected at least one")
         package = self.networks.package
-        size = sum_bytes(self.image.shape, len(package.channel_sources), len(package.manifest.labels))
+        size = compute_sum_bytes(self.image.shape, len(package.channel_sources), len(package.manifest.labels))
         members: dict[str, _Member] = {}
         for fold, name in enumerate(package.manifest.configurations):
             if name not in members:
-                of_member = backends(self.device, size, package.uses_half_precision(fold))
+                of_member = list_backends(self.device, size, package.uses_half_precision(fold))
                 members[name] = _Member(name, package.patch_of(fold), package.axes_of(fold), of_member)
         self._members = [members[name] for name in package.manifest.configurations]  # by fold
         self._waiting = deque(enumerate(self.passes, start=1))
@@ -159,7 +159,7 @@ class Passes:
         member = self._members[step.fold]
         if not self._is_worth_beginning(member):
             return
-        begun_s = self.deadline.clock()
+        started_s = self.deadline.clock()
         try:
             self._make_pass(step, member)
         except StoppedError:
@@ -181,7 +181,7 @@ class Passes:
         else:
             member.backend = member.backends[0].describe(member.full_precision_tiles)
             self._added.append((number, step))
-            self._log_progress(self._sum.done, self.deadline.clock() - begun_s)
+            self._log_progress(self._sum.done, self.deadline.clock() - started_s)
             if self._sum.on_card and (self._sum.done == 1 or self._sum.done % COPY_EVERY == 0):
                 self._copy_sum(waits=self._sum.done == 1)
 

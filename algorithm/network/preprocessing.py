@@ -121,9 +121,9 @@ class CaseImage:
     """A case over a region on the grid of the package's training.
 
     Attributes:
-        grid: the part of nnU-Net's grid of the scan over the region.
-        scans: the case's channels on it, CT in HU and PET in SUV, for the features.
-        channels: computes the networks' channels (channel, z, y, x), resampled and normalised as in training.
+        grid: The part of nnU-Net's grid of the scan over the region.
+        scans: The case's channels on it, CT in HU and PET in SUV, for the features.
+        channels: Computes the networks' channels (channel, z, y, x), resampled and normalised as in training.
         restore: nnU-Net's way from logits on `grid` to the labels of the scan, for a package that resamples as nnU-Net.
     """
 

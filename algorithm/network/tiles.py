@@ -73,7 +73,7 @@ class Backend:
         return "bfloat16" if self.half and cpu_has_bfloat16() else "float32"
 
 
-def backends(device: torch.device, sum_bytes: int, half: bool = True) -> tuple[Backend, ...]:
+def list_backends(device: torch.device, sum_bytes: int, half: bool = True) -> tuple[Backend, ...]:
     """Return the best backend and its fallbacks, in order: the GPU, the GPU with sums in RAM, the CPU.
 
     After the first failure `Networks` keeps one network at a time, so the second backend is worth a try even if the
@@ -86,7 +86,7 @@ def backends(device: torch.device, sum_bytes: int, half: bool = True) -> tuple[B
     return (Backend(device, sums, half), Backend(device, cpu, half), Backend(cpu, cpu, half))
 
 
-def sum_bytes(shape: Sequence[int], channels: int, classes: int) -> int:
+def compute_sum_bytes(shape: Sequence[int], channels: int, classes: int) -> int:
     """Return the bytes of images, logits and weights of one pass and of the sum of all passes, in float32.
 
     The grid has (z, y, x) voxels.
@@ -115,8 +115,8 @@ class NetworkImage:
     """An image as the passes take it.
 
     Attributes:
-        shape: its voxels (z, y, x).
-        channels: computes the normalised channels (channel, z, y, x), called by the first pass that needs them.
+        shape: Its voxels (z, y, x).
+        channels: Computes the normalised channels (channel, z, y, x), called by the first pass that needs them.
     """
 
     shape: tuple[int, ...]
@@ -152,8 +152,8 @@ class PassResult:
     """Logits of one pass.
 
     Attributes:
-        logits: shape (label, z, y, x) of the whole grid, float32, on the device of the backend's sums.
-        full_precision_tiles: number of tiles that half precision could not represent, computed again in float32.
+        logits: Shape (label, z, y, x) of the whole grid, float32, on the device of the backend's sums.
+        full_precision_tiles: Number of tiles that half precision could not represent, computed again in float32.
     """
 
     logits: torch.Tensor

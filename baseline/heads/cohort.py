@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from algorithm.heads.documents import Cubes, Features
-from algorithm.heads.values import absent_structures, find_possible_classes
+from algorithm.heads.values import find_absent_structures, find_possible_classes
 from baseline.release.cases import ReleaseCase, event_key
 from contract.editions import AnswerSpec
 from contract.errors import MetricError
@@ -153,7 +153,7 @@ def parse_outcomes(answer: AnswerSpec, rows: Sequence[Mapping[str, Any]]) -> Out
 
 def mark_possible_classes(answer: AnswerSpec, rows: Sequence[Features]) -> Flags:
     """Make `HeadCohort.possible` of an answer from the features of each patient's mask."""
-    possible_of = [find_possible_classes(answer, absent_structures(row)) for row in rows]
+    possible_of = [find_possible_classes(answer, find_absent_structures(row)) for row in rows]
     possible = np.array([[value in classes for value in answer.classes] for classes in possible_of], dtype=np.bool_)
     return np.zeros((0, 0), dtype=np.bool_) if possible.all() else possible
 

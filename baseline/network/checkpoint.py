@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from algorithm.network.networks import own_tensors
+from algorithm.network.networks import iterate_tensors
 from algorithm.network.package import ModelPackage, is_custom, load_package
 from baseline.network.plans import PARTS, NetworkPlan, Stem
 from contract import labels
@@ -218,7 +218,7 @@ def load_starting_weights(network: nn.Module, plan: NetworkPlan, fold: int, outp
     path = Path(str(plan.starting_weights))
     bare = network.module if isinstance(network, DistributedDataParallel) else network
     bare = bare._orig_mod if isinstance(bare, OptimizedModule) else bare
-    own = dict(own_tensors(bare))
+    own = dict(iterate_tensors(bare))
     part_of = {name: find_part(name, output_layers) for name in own}
     wanted = {name: tensor for name, tensor in own.items() if part_of[name] in plan.starting_parts}
     stem = next(iter(own))

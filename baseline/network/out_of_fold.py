@@ -23,7 +23,7 @@ from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import features_version, image_features
 from algorithm.masks.segmentation import Segmentation, softmax
-from algorithm.network.devices import as_inference, device_named
+from algorithm.network.devices import find_device, use_inference_settings
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes
@@ -116,10 +116,10 @@ def segment_out_of_fold(
         rows[name] = row
         store_cached(work.features(name), keys[name], {"version": version, "features": row})
     if waiting:
-        networks, device = Networks(load_package(run.package(), run.code)), device_named(run.device)
+        networks, device = Networks(load_package(run.package(), run.code)), find_device(run.device)
         for case in tqdm(waiting, desc="measure out-of-fold", unit="patient"):
             name = case.patient_id
-            with as_inference(device):
+            with use_inference_settings(device):
                 segmentation = _segment(case, run.fold(name), networks, work, device)
             grid = read_header(case.ct).geometry
             write_mask(work.raw_mask(name), segmentation.mask_on(grid), grid)

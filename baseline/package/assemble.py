@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from algorithm.heads.documents import Head
-from algorithm.heads.feature_hook import folders_of
-from algorithm.heads.head_hook import check_custom_heads, folders_of_code
+from algorithm.heads.feature_hook import list_feature_folders
+from algorithm.heads.head_hook import check_custom_heads, list_head_folders
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS, read_axes
@@ -164,7 +164,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     if request.weights:
         custom = load_custom_member(code, request.network, request.weights, channels)
     check_custom_heads(heads.values(), code)
-    custom_folders = {*folders_of(heads.values()), *folders_of_code(heads.values())}
+    custom_folders = {*list_feature_folders(heads.values()), *list_head_folders(heads.values())}
     digests = {name: code.digest(name) for name in sorted(custom_folders)}
     trainings = _read_trainings(request, channels)
     resampling = _choose_resampling(trainings, request.normalised_over)

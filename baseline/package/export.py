@@ -22,9 +22,9 @@ from torch import nn
 
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook
-from algorithm.heads.head_hook import custom_heads
+from algorithm.heads.head_hook import list_custom_heads
 from algorithm.network.backbones import build_untrained_network
-from algorithm.network.networks import HookFailedError, Networks, check_empty_patch, own_tensors
+from algorithm.network.networks import HookFailedError, Networks, check_empty_patch, iterate_tensors
 from algorithm.network.package import (
     CARD,
     INTENSITIES,
@@ -230,7 +230,7 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
 
 def _copy_custom_heads(head: Head, source: Path | None, target: Path) -> None:
     """Copy the files of custom heads into the package; raise `ModelPackageError` if they do not exist."""
-    for custom in custom_heads(head):
+    for custom in list_custom_heads(head):
         if source is None or not (source / custom.folder).is_dir():
             actual = f"no files {HEADS_FOLDER}/{custom.folder}"
             raise ModelPackageError(f"head {custom.hook}", actual, "the files next to heads.json")
@@ -353,7 +353,7 @@ def _write_weights(checkpoint: Checkpoint, path: Path, network: nn.Module) -> No
     _check_shapes(checkpoint.name, checkpoint.weights, network)
     # A checkpoint holds a shared tensor under each of its names; only the first one is written.
     weights = {
-        name: _convert_to_half(checkpoint.weights[name]).contiguous().clone() for name, _ in own_tensors(network)
+        name: _convert_to_half(checkpoint.weights[name]).contiguous().clone() for name, _ in iterate_tensors(network)
     }
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):

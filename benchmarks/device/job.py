@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 from algorithm.network.backbones import build_untrained_network
 from algorithm.network.loaded_package import DEFAULT_PACKAGES
-from algorithm.network.networks import own_tensors
+from algorithm.network.networks import iterate_tensors
 from algorithm.network.package import PLANS
 from benchmarks.data import BenchData, make_patients
 from contract import labels
@@ -172,7 +172,9 @@ def write_random_package(root: Path, name: str, edition: str, *, quick: bool = F
         torch.manual_seed(fold)
         network = build_untrained_network(plans["configurations"][CONFIGURATION], len(CHANNELS), len(labels.NAMES))
         pass_pet_through(network)
-        save_file({key: tensor.detach().half().contiguous() for key, tensor in own_tensors(network)}, root / file_name)
+        save_file(
+            {key: tensor.detach().half().contiguous() for key, tensor in iterate_tensors(network)}, root / file_name
+        )
     files = {path.relative_to(root).as_posix(): make_file_entry(path) for path in root.rglob("*") if path.is_file()}
     keys = ("format_version", "edition", "fallbacks", "channels", "labels")
     manifest = {key: value for key, value in read_json(shipped / MANIFEST).items() if key in keys}

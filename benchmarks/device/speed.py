@@ -19,7 +19,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from algorithm.network.backbones import build_untrained_network
-from algorithm.network.devices import as_inference, device_named
+from algorithm.network.devices import find_device, use_inference_settings
 from algorithm.network.networks import HalfConvolutions, Networks
 from algorithm.network.package import load_package
 from algorithm.network.tiles import PassSum, cpu_has_bfloat16, synchronise
@@ -90,13 +90,13 @@ def time_convolution(job: CheckJob) -> None:
 
     Half precision, which is float16 on a card and bfloat16 on a CPU, must not be slower than float32 on a card.
     """
-    device = device_named(job.device)
+    device = find_device(job.device)
     channels, edge = (32, 96) if job.on_card else (8, 16)
     figures: dict[str, float] = {}
     for kind in (torch.float32, torch.float16 if job.on_card else torch.bfloat16):
         layer = torch.nn.Conv3d(channels, channels, 3, padding=1).to(device, kind)
         image = torch.ones((1, channels, edge, edge, edge)).to(device, kind)
-        with as_inference(device, limited=True):
+        with use_inference_settings(device, limited=True):
             figures[str(kind).removeprefix("torch.")] = 1000 * measure_median_s(functools.partial(layer, image), device)
     full, half = figures.values()
     figures[HALF] = half / full
@@ -110,7 +110,7 @@ def time_tiles(job: CheckJob) -> None:
     The algorithm converts the weights of convolutions to half precision once, and leaves `cudnn.benchmark` off. The row
     shows what a tile takes if autocast converts them instead, and on a card with `cudnn.benchmark` on.
     """
-    device = device_named(job.device)
+    device = find_device(job.device)
     half = torch.float16 if job.on_card else torch.bfloat16
     for plan in PLAN_NAMES:
         package = load_package(job.package(plan))
@@ -120,7 +120,10 @@ def time_tiles(job: CheckJob) -> None:
         tile = torch.randn((1, len(CHANNELS), *patch), generator=torch.Generator().manual_seed(0)).to(device)
         if job.on_card:
             torch.cuda.reset_peak_memory_stats()
-        with as_inference(device, limited=True), torch.autocast(device.type, half, job.on_card or cpu_has_bfloat16()):
+        with (
+            use_inference_settings(device, limited=True),
+            torch.autocast(device.type, half, job.on_card or cpu_has_bfloat16()),
+        ):
             tile_s = measure_median_s(functools.partial(network, tile), device)
             figures = {TILE: tile_s}
             if job.on_card:
@@ -129,7 +132,7 @@ def time_tiles(job: CheckJob) -> None:
             name = AUTOCAST if job.on_card else CONVERTED
             figures[name] = measure_median_s(functools.partial(other, tile), device)
             if job.on_card:
-                torch.backends.cudnn.benchmark = True  # `as_inference` restores it
+                torch.backends.cudnn.benchmark = True  # `use_inference_settings` restores it
                 figures[BENCHMARK] = measure_median_s(functools.partial(network, tile), device)
         flops = count_tile_flops(package.configuration)
         figures |= {"GFLOP": flops / 1e9, "TFLOP/s": flops / tile_s / 1e12}
@@ -141,7 +144,7 @@ def time_tail(job: CheckJob) -> None:
 
     The copy is waited for here. In the algorithm the card goes on with the next pass.
     """
-    device = device_named(job.device)
+    device = find_device(job.device)
     shape = (len(labels.NAMES), *((24, 24, 24) if job.quick else (310, 200, 200)))
     logits = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device)
     passes = PassSum()
@@ -156,7 +159,7 @@ def time_tail(job: CheckJob) -> None:
         "addition": functools.partial(passes.add, logits, on_card=job.on_card),
         "copy to RAM": copy,
     }
-    with as_inference(device, limited=True):
+    with use_inference_settings(device, limited=True):
         figures = {f"{name} (ms)": 1000 * measure_median_s(step, device) for name, step in steps.items()}
     job.report(f"{' x '.join(map(str, shape))} values", figures)
 

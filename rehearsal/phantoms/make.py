@@ -289,17 +289,17 @@ class Phantom:
     """One synthetic patient.
 
     Attributes:
-        patient_id: centre and number, such as `MDA-004`.
+        patient_id: Centre and number, such as `MDA-004`.
         ct: int16 in HU, array in (z, y, x).
         pet: float32 in SUV on its own grid.
         mask: uint8 on the CT's grid: 0 background, 1 GTVp, 2 GTVn.
-        planning: planning CT, int16 in HU on its own grid; None without radiotherapy data.
-        dose: planned dose, float32 in Gy on its own grid; None without radiotherapy data.
-        clinical: true clinical variables by name: `age_years`, `gender` (1 male), `tobacco`, `alcohol`,
+        planning: Planning CT, int16 in HU on its own grid; None without radiotherapy data.
+        dose: Planned dose, float32 in Gy on its own grid; None without radiotherapy data.
+        clinical: True clinical variables by name: `age_years`, `gender` (1 male), `tobacco`, `alcohol`,
             `performance_status`, `treatment` (1 chemoradiotherapy), `m_stage`.
-        recorded: the same variables and `hpv_status` as the centre recorded them; None is missing.
-        rfs_days: observed days to recurrence, or to the end of follow-up.
-        relapse: whether a recurrence was observed.
+        recorded: The same variables and `hpv_status` as the centre recorded them; None is missing.
+        rfs_days: Observed days to recurrence, or to the end of follow-up.
+        relapse: Whether a recurrence was observed.
         hpv_positive: HPV status.
         t_stage: T1 to T3 by size, T4 with invasion of the mandible, None without a primary tumour.
         n_stage: N0 to N3 by number, size and side of the nodes.
@@ -328,13 +328,13 @@ def make_phantom(
     It takes 2 to 3 s for a head and neck on one core, and up to 6 s for a whole body.
 
     Args:
-        seed: the cohort's seed, 0 or more.
-        index: the patient's number in that cohort, 0 or more.
+        seed: The cohort's seed, 0 or more.
+        index: The patient's number in that cohort, 0 or more.
         field_of_view: "head_and_neck", "cut" (with little of the brain) or "whole_body"; None draws it.
-        ct_coarsening: for quick tests; the CT matrix (512 x 512) is smaller by this factor in plane.
+        ct_coarsening: For quick tests; the CT matrix (512 x 512) is smaller by this factor in plane.
 
     Raises:
-        InputError: the field of view is unknown.
+        InputError: The field of view is unknown.
     """
     if field_of_view is not None and field_of_view not in FIELDS_OF_VIEW:
         raise InputError("field_of_view", f"found {field_of_view!r}", f"one of {', '.join(FIELDS_OF_VIEW)}")

@@ -316,6 +316,6 @@ def _describe_expected(answer: AnswerSpec) -> str:
 
 def _find_surplus_files(output_dir: Path, answers: Sequence[AnswerSpec]) -> list[str]:
     """Find files that belong to no answer, relative to `/output`."""
-    answer_paths = {answer.socket.path_under(output_dir) for answer in answers}
+    list_answer_paths = {answer.socket.path_under(output_dir) for answer in answers}
     files = sorted(path for path in output_dir.rglob("*") if path.is_file())
-    return [str(path.relative_to(output_dir)) for path in files if not answer_paths & {path, *path.parents}]
+    return [str(path.relative_to(output_dir)) for path in files if not list_answer_paths & {path, *path.parents}]

@@ -11,7 +11,7 @@ import pytest
 
 from algorithm.network.loaded_package import LoadedPackage
 from algorithm.pipeline import predict
-from algorithm.request import PredictRequest, method_for
+from algorithm.request import PredictRequest, find_method
 from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
@@ -70,7 +70,7 @@ def predict_with_new_packages(edition: str, task: str, package: Path) -> Answeri
     def answer(case: CaseFolder) -> Answer:
         chosen = load_edition(edition)
         algorithm_of_task = chosen.find_algorithm(task)
-        method = method_for("baseline", chosen, algorithm_of_task)
+        method = find_method("baseline", chosen, algorithm_of_task)
         request = PredictRequest(chosen, algorithm_of_task, method, case.input, case.output, "cpu", 600.0, max_passes=1)
         try:
             predict(request, LoadedPackage(package, "cpu"))

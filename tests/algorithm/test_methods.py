@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.request import METHODS, method_for
+from algorithm.request import METHODS, find_method
 from contract.editions import Algorithm, load_edition
 from contract.errors import HecktorError, ModelPackageError
 from tests.algorithm.edition import EDITION, HPV, RFS, SEGMENTATION
@@ -41,6 +41,6 @@ def test_the_threshold_gives_fallbacks_for_heads() -> None:
 
 def test_a_method_that_cannot_answer() -> None:
     with pytest.raises(HecktorError, match="method 'threshold': cannot answer task rfs"):
-        method_for("threshold", EDITION, RFS)
+        find_method("threshold", EDITION, RFS)
     with pytest.raises(HecktorError, match="method 'clinical': cannot answer task everything"):
-        method_for("clinical", FOUR, FOUR.algorithms[0])
+        find_method("clinical", FOUR, FOUR.algorithms[0])

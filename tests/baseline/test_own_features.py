@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from algorithm import Predictor
-from algorithm.heads.feature_hook import folders_of
+from algorithm.heads.feature_hook import list_feature_folders
 from algorithm.network.package import load_package
 from baseline import own_features
 from baseline.cli import main
@@ -111,7 +111,7 @@ def test_from_masks_to_a_package_that_answers(
     package = tmp_path / "package"
     package_training(PackageRequest((results,), work.heads_json, package, code=(code,)))
     assert read_manifest(package).code == {"my_code": Code.from_folders([code]).digest("my_code")}
-    assert folders_of(load_package(package).heads.values()) == ["my_code"]
+    assert list_feature_folders(load_package(package).heads.values()) == ["my_code"]
     Predictor(package, task="2", device="cpu", code=[code]).predict(case_folder.write().input)
     assert calls(code) == len(patients) + 1
 

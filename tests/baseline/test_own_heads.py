@@ -13,7 +13,7 @@ import pytest
 
 from algorithm import Predictor
 from algorithm.heads.documents import EnsembleHead
-from algorithm.heads.head_hook import custom_heads
+from algorithm.heads.head_hook import list_custom_heads
 from algorithm.network.package import load_package
 from baseline import fit_table, make_report
 from baseline.cli import main
@@ -104,7 +104,7 @@ def test_from_masks_to_a_package_that_answers(
     assert "heads/rfs/survival_forest.Head/forest.npz" in read_manifest(package).files
     head = load_package(package).head("rfs")
     assert isinstance(head, EnsembleHead)
-    assert [one.hook for one in custom_heads(head)] == [reference]
+    assert [one.hook for one in list_custom_heads(head)] == [reference]
     prediction = Predictor(package, task="2", device="cpu", code=[forest]).predict(case_folder.write().input)
     assert prediction.record.notices == () or "survival_forest" not in str(prediction.record.notices)
     assert isinstance(prediction.risks["rfs"], float)

@@ -12,7 +12,7 @@ from tests.algorithm.edition import COMBINED, RFS
 from tests.faults.conftest import Runs
 
 # The small case has 8 tiles a pass. What the card is asked to do the CPU does.
-CARD: Final = "return algorithm.network.passes:backends 1 three_backends()"
+CARD: Final = "return algorithm.network.passes:list_backends 1 three_backends()"
 TILE: Final = "algorithm.network.tiles:_tile_logits"
 
 
@@ -26,7 +26,7 @@ ALL: Final = ["segmentation", "t_stage", "rfs"]
         pytest.param([f"raise {TILE} {call} lost" for call in (3, 4, 5)], ["segmentation"], id="all lost"),
         pytest.param(["raise algorithm.network.networks:_allocate 1 lost"], [], id="lost while loading"),
         pytest.param(
-            ["raise algorithm.network.passes:backends 1 lost"], ["segmentation"], id="lost before the first pass"
+            ["raise algorithm.network.passes:list_backends 1 lost"], ["segmentation"], id="lost before the first pass"
         ),
         pytest.param(["raise algorithm.network.preprocessing:normalise 1 no-memory"], [], id="no memory for a moment"),
         pytest.param(["raise algorithm.network.preprocessing:normalise 0 no-memory"], ["segmentation"], id="no memory"),

@@ -245,7 +245,7 @@ def test_a_notebook_has_all_of_the_card(card: FakeCard, case_folder: Any, tiny_p
 def test_overlapping_cases_restore_once(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cases overlap if a case that ended early still computes when the next one begins."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    first, second = (devices.as_inference(CARD, limited=True) for _ in range(2))
+    first, second = (devices.use_inference_settings(CARD, limited=True) for _ in range(2))
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -274,9 +274,9 @@ def test_bfloat16_is_for_cpus_that_multiply_it(
 
 def test_a_network_in_float32_is_recorded_as_such(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: True)
-    names = [str(backend) for backend in tiles.backends(CARD, 0, half=False)]
+    names = [str(backend) for backend in tiles.list_backends(CARD, 0, half=False)]
     assert names == [f"{NAME} (float32, sums on cuda)", f"{NAME} (float32, sums on cpu)", "cpu (float32)"]
-    assert str(tiles.backends(CPU, 0)[0]) == "cpu (bfloat16)"
+    assert str(tiles.list_backends(CPU, 0)[0]) == "cpu (bfloat16)"
 
 
 # What the record says

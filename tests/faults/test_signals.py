@@ -143,7 +143,7 @@ def test_sigterm_twice(run: Runs) -> None:
     assert ended.stderr.count("*** EARLY END *** asked to end") == 1
 
 
-@pytest.mark.parametrize("at", ["algorithm.answers:head_answer", "algorithm.prediction:RunRecord.summary"])
+@pytest.mark.parametrize("at", ["algorithm.answers:compute_head_answer", "algorithm.prediction:RunRecord.summary"])
 def test_sigterm_with_clinical_variables(run: Runs, at: str) -> None:
     """Signals come while the head answers, and when the answer is written but the last line is not."""
     ended = run(HPV, f"pause {at} 1 1", options=CLINICAL).start_and_pause().send(signal.SIGTERM).end()

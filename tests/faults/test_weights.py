@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from algorithm.network.networks import build_network, load_weights, own_tensors
+from algorithm.network.networks import build_network, iterate_tensors, load_weights
 from algorithm.network.package import load_package
 from contract.editions import Algorithm
 from contract.errors import ModelPackageError
@@ -105,7 +105,7 @@ def load_damaged(tiny_package: Path, tmp_path_factory: pytest.TempPathFactory) -
     def load(change: Change) -> None:
         path.write_bytes(change(sound))
         load_weights(network, path)
-        assert all(bool(torch.isfinite(tensor).all()) for _, tensor in own_tensors(network))
+        assert all(bool(torch.isfinite(tensor).all()) for _, tensor in iterate_tensors(network))
 
     return load
 

@@ -15,9 +15,9 @@ from algorithm.heads.head_hook import (
     HeadTarget,
     bind_code,
     call,
-    cubes_for,
-    custom_heads,
     find_head,
+    list_custom_heads,
+    make_cube_arguments,
     predictions,
     replace_custom,
     table,
@@ -65,7 +65,7 @@ class CustomFit:
         model = call(self.reference, "made", find_head(self.code, self.reference), target)
         stream = rng.spawn(1)[0]  # the built-in models draw the same numbers with and without custom heads
         outcomes = _make_outcome_table(cohort, present)
-        cubes = cubes_for(model, self.reference, cohort.cubes)
+        cubes = make_cube_arguments(model, self.reference, cohort.cubes)
         call(self.reference, "fit", model.fit, table(cohort, features), outcomes, stream, *cubes)
         parts: dict[str, Any] = {
             "hook": self.reference,
@@ -147,8 +147,8 @@ class CustomHeads:
         """
         result = replace_custom(head, lambda custom: _save_head(custom, folder))
         patients = [cohort.pick(np.array([number])) for number in range(min(_COMPARED_PATIENTS, len(cohort.ids)))]
-        loaded = custom_heads(bind_code(result, self.code, folder))
-        for fitted, custom in zip(custom_heads(head), loaded, strict=True):
+        loaded = list_custom_heads(bind_code(result, self.code, folder))
+        for fitted, custom in zip(list_custom_heads(head), loaded, strict=True):
             expected = fitted.scores(cohort)
             single = np.concatenate([custom.scores(patient) for patient in patients])
             for values, name in ((custom.scores(cohort), "after load"), (single, "for one patient alone")):

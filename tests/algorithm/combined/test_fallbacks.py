@@ -144,7 +144,7 @@ def test_a_fault_in_one_head_fails_only_its_answer(
     """Memory is short twice. The other answers are the same as without the fault."""
     add_node(case)
     predict_case(case, package)
-    sound, real = read_values(case), answers.head_answer
+    sound, real = read_values(case), answers.compute_head_answer
 
     def faulty(declared: Any, *arguments: Any, **options: Any) -> Any:
         if declared.name != failing:
@@ -153,7 +153,7 @@ def test_a_fault_in_one_head_fails_only_its_answer(
             return HeadAnswer(math.nan, math.nan)
         raise MemoryError if fault == "no memory" else ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(answers, "head_answer", faulty)
+    monkeypatch.setattr(answers, "compute_head_answer", faulty)
     record = predict_case(case, package).record
     key = failing.replace("_", "-")
     written = read_values(case)
@@ -194,12 +194,12 @@ def test_a_mask_of_another_shape_is_never_written(
     assert not read_volume(case.output / MASK).array.any()
 
 
-@pytest.mark.parametrize("where", ["pipeline.localise", "segmenter.threshold_segmentation"])
+@pytest.mark.parametrize("where", ["pipeline.localise", "segmenter.segment_by_threshold"])
 def test_a_bug_before_the_first_answer_leaves_an_empty_mask(
     case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setattr(f"algorithm.{where}", bug)
-    monkeypatch.setattr("algorithm.segmenter.threshold_segmentation", bug)
+    monkeypatch.setattr("algorithm.segmenter.segment_by_threshold", bug)
     monkeypatch.setattr("algorithm.network.preprocessing.normalise", bug)
     record = predict_case(case, package).record
     assert read_values(case) == {"t-stage": "T3", "n-stage": "N0", "rfs": 812.0}

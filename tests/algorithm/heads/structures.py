@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.heads.structure import Structure, structure_of
+from algorithm.heads.structure import Structure, cut_structure
 from contract.images.geometry import Geometry
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -25,7 +25,7 @@ def make_ball(grid: Geometry, centre_mm: tuple[float, float, float], radius_mm: 
 
 
 def find_structure(structure: Array, grid: Geometry) -> Structure:
-    whole = structure_of(structure, grid)
+    whole = cut_structure(structure, grid)
     assert whole is not None
     return whole
 

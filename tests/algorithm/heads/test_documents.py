@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from algorithm.heads.documents import CustomHead, EnsembleHead, Expert, Head, read_head
 from algorithm.heads.parts import Calibration, Survival
-from algorithm.heads.values import check_head, head_answer
+from algorithm.heads.values import check_head, compute_head_answer
 from algorithm.network.loaded_package import DEFAULT_PACKAGES
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
@@ -128,8 +128,8 @@ def test_classes_are_averaged_one_by_one() -> None:
 def test_answers_of_an_ensemble() -> None:
     """Score 2.75 has the probability 1 / (1 + exp(-(2 x 2.75 - 1))) = 1 / (1 + exp(-4.5)), and the days of the score."""
     features = {"a": 3.0, "deep:rfs": 0.5}
-    assert head_answer(HPV, ENSEMBLE, features).probability == pytest.approx(1 / (1 + math.exp(-4.5)))
-    assert head_answer(RFS_DAYS, ENSEMBLE, features).value == SURVIVAL.restricted_mean(2.75)
+    assert compute_head_answer(HPV, ENSEMBLE, features).probability == pytest.approx(1 / (1 + math.exp(-4.5)))
+    assert compute_head_answer(RFS_DAYS, ENSEMBLE, features).value == SURVIVAL.restricted_mean(2.75)
     check_head(RFS_DAYS, ENSEMBLE, "rfs")
     with pytest.raises(ModelPackageError, match="expected a score for each of 4 classes"):
         check_head(T_STAGE, ENSEMBLE, "t_stage")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.heads.feature_hook import FeatureImages, custom_features
+from algorithm.heads.feature_hook import FeatureImages, list_feature_hooks
 from contract.code import Code
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
@@ -65,7 +65,7 @@ def make_images(*, with_pet: bool = True, age: float | None = 61.0) -> FeatureIm
 
 def test_values_by_hand_and_unchanged_images(tmp_path: Path) -> None:
     """Four voxels of 2 x 2 x 3 mm are 0.048 ml. Voxel (2, 2, 3) of 4 x 5 x 6 is number 2 * 30 + 2 * 6 + 3 = 75."""
-    (hook,) = custom_features(write_code(tmp_path))
+    (hook,) = list_feature_hooks(write_code(tmp_path))
     before = make_images()
     assert hook.units == {"my_code:ml": "ml", "my_code:hottest": "SUV", "my_code:dose": "Gy", "my_code:twice": "years"}
     assert hook.measure_features(before) == {
@@ -78,7 +78,7 @@ def test_values_by_hand_and_unchanged_images(tmp_path: Path) -> None:
 
 
 def test_another_process_imports_the_code_from_its_folder(tmp_path: Path) -> None:
-    (hook,) = custom_features(write_code(tmp_path))
+    (hook,) = list_feature_hooks(write_code(tmp_path))
     assert not hook.is_fitted  # loads the class, which a spawned process cannot import by its name
     [(_, values)] = map_in_processes(hook.measure_features, [make_images()], 1)
     assert not isinstance(values, WorkerDeath)
@@ -86,7 +86,7 @@ def test_another_process_imports_the_code_from_its_folder(tmp_path: Path) -> Non
 
 
 def test_absent_inputs_are_none(tmp_path: Path) -> None:
-    (hook,) = custom_features(write_code(tmp_path))
+    (hook,) = list_feature_hooks(write_code(tmp_path))
     values = hook.measure_features(make_images(with_pet=False, age=None))
     assert [name for name, value in values.items() if value is None] == [
         "my_code:hottest",
@@ -117,20 +117,20 @@ def test_absent_inputs_are_none(tmp_path: Path) -> None:
     ],
 )
 def test_each_fault_is_one_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
-    (hook,) = custom_features(write_code(tmp_path, change))
+    (hook,) = list_feature_hooks(write_code(tmp_path, change))
     with pytest.raises(ModelPackageError, match=rf"^features my_code:Features{message}"):
         hook.measure_features(make_images())
 
 
 def test_a_lack_of_memory_stays_one(tmp_path: Path) -> None:
     """A case's notice names the lack of memory."""
-    (hook,) = custom_features(write_code(tmp_path, ("return values", "raise MemoryError")))
+    (hook,) = list_feature_hooks(write_code(tmp_path, ("return values", "raise MemoryError")))
     with pytest.raises(MemoryError):
         hook.measure_features(make_images())
 
 
 def test_numbers_of_other_libraries(tmp_path: Path) -> None:
-    (hook,) = custom_features(
+    (hook,) = list_feature_hooks(
         write_code(tmp_path, ("return values", "import numpy; return values | {'ml': numpy.float32(0.5)}"))
     )
     value = hook.measure_features(make_images())["my_code:ml"]
@@ -139,5 +139,5 @@ def test_numbers_of_other_libraries(tmp_path: Path) -> None:
 
 
 def test_code_without_features(tmp_path: Path) -> None:
-    assert custom_features(write_code(tmp_path, ("class Features", "class Other"))) == []
-    assert custom_features(None) == []
+    assert list_feature_hooks(write_code(tmp_path, ("class Features", "class Other"))) == []
+    assert list_feature_hooks(None) == []

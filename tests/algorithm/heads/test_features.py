@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from algorithm.heads.measure import image_features, neighbours
 from algorithm.heads.structure import (
     components,
-    dose_on,
+    cut_structure,
     dose_volume,
     intensity_peak,
     measure_thresholds,
+    resample_dose,
     shape,
-    structure_of,
 )
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -34,7 +34,7 @@ def test_a_region_is_cut_out_with_a_margin_that_ends_at_the_image() -> None:
     assert whole.volume_ml == pytest.approx(0.1)
     assert whole.centre_mm.tolist() == [0, 50, 20]
     assert whole.centre_mm is whole.centre_mm  # computed once, however many nodes ask for their distance from it
-    assert structure_of(np.zeros_like(structure), grid) is None
+    assert cut_structure(np.zeros_like(structure), grid) is None
     assert components(np.zeros_like(structure), grid) == []
 
 
@@ -213,7 +213,7 @@ def test_a_dose_is_brought_onto_the_grid_and_unknown_beyond() -> None:
     ramp = np.broadcast_to(np.arange(10, 34, 4, dtype=np.float32), coarse.array_shape)
     dose = Volume(np.ascontiguousarray(ramp), coarse)
     grid = Geometry((30, 4, 4), (1.0, 2.0, 2.0), (5.0, 0.0, 0.0))
-    here = dose_on(dose, grid)
+    here = resample_dose(dose, grid)
     x = 5.0 + np.arange(30)
     known = (x >= 10) & (x <= 30)
     assert here[1, 1, known] == pytest.approx(x[known], abs=1e-4)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from algorithm.heads.measure import image_features
-from algorithm.heads.structure import Structure, axis_lengths_mm, mesh, mesh_volume_mm3, structure_of
+from algorithm.heads.structure import Structure, axis_lengths_mm, cut_structure, mesh, mesh_volume_mm3
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
 from tests.shared_data import shared
@@ -52,7 +52,7 @@ def features(phantom: tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8], Geom
 
 @pytest.fixture(scope="module")
 def lesion(phantom: tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8], Geometry]) -> Structure:
-    structure = structure_of(phantom[1] > 0, phantom[2])
+    structure = cut_structure(phantom[1] > 0, phantom[2])
     assert structure is not None
     return structure
 

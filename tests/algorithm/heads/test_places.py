@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from algorithm.heads.measure import contralateral, distances, heights, nodal, offset_mm, spread_mm
-from algorithm.heads.structure import components, shape, structure_of
+from algorithm.heads.structure import components, cut_structure, shape
 from contract.images.geometry import Geometry
 from tests.algorithm.heads.structures import WIDE, Array, find_structure, make_grid
 
@@ -30,7 +30,7 @@ def make_body() -> Array:
 def measure_nodes(primary: Sequence[int], *nodes: Sequence[int], grid: Geometry = WIDE) -> dict[str, float | None]:
     """Measure nodes in one row of the body, one voxel thick, each at the given columns."""
     whole = mark_columns(*(column for columns in nodes for column in columns))
-    return nodal(structure_of(mark_columns(*primary), grid), components(whole, grid), make_body(), grid)
+    return nodal(cut_structure(mark_columns(*primary), grid), components(whole, grid), make_body(), grid)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_sides_follow_the_patient_and_not_the_array() -> None:
 
 def test_without_a_body_the_side_is_unknown() -> None:
     air = np.full(WIDE.array_shape, -1000, np.float32)
-    primary, nodes = structure_of(mark_columns(12), WIDE), components(mark_columns(17, 27), WIDE)
+    primary, nodes = cut_structure(mark_columns(12), WIDE), components(mark_columns(17, 27), WIDE)
     values = nodal(primary, nodes, air, WIDE)
     assert [values[name] for name in ("gtvn_bilateral", "gtvn_contralateral", "gtvp_midline_mm")] == [None] * 3
 
@@ -160,11 +160,13 @@ def test_heights_against_the_primary() -> None:
     downwards = replace(WIDE, direction=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, -1.0))
     names = ["gtvn_highest_above_gtvp_mm", "gtvn_lowest_below_gtvp_mm"]
     for grid, expected in ((WIDE, [10, 15]), (downwards, [15, 10])):
-        values = heights(structure_of(primary, grid), components(nodes, grid), grid)
+        values = heights(cut_structure(primary, grid), components(nodes, grid), grid)
         assert [values[name] for name in names] == pytest.approx(expected)
     nodes[0, 7, 30], nodes[4, 7, 30] = False, True
-    assert list(heights(structure_of(primary, WIDE), components(nodes, WIDE), WIDE).values()) == pytest.approx([10, -5])
-    assert set(heights(structure_of(primary, WIDE), [], WIDE).values()) == {None}
+    assert list(heights(cut_structure(primary, WIDE), components(nodes, WIDE), WIDE).values()) == pytest.approx(
+        [10, -5]
+    )
+    assert set(heights(cut_structure(primary, WIDE), [], WIDE).values()) == {None}
     assert set(heights(None, components(nodes, WIDE), WIDE).values()) == {None}
 
 
@@ -173,7 +175,7 @@ def test_distances_by_hand() -> None:
     70 / 3: squares 4900, 100 and 6400 over 9, mean 11400 / 27."""
     primary, nodes = mark_columns(0), mark_columns(10, 25)
     lesions = components(primary | nodes, WIDE)
-    assert distances(structure_of(primary, WIDE), components(nodes, WIDE), lesions) == pytest.approx(
+    assert distances(cut_structure(primary, WIDE), components(nodes, WIDE), lesions) == pytest.approx(
         {"node_to_node_mm": 30, "primary_to_node_mm": 50, "dispersion_mm": np.sqrt(11400 / 27)}
     )
     assert spread_mm(lesions) == pytest.approx(50)

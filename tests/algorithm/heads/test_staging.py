@@ -11,7 +11,7 @@ from algorithm.answers import _find_possible_classes
 from algorithm.case.read import Case
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import image_features
-from algorithm.heads.values import absent_structures, derive_stage, find_possible_classes
+from algorithm.heads.values import derive_stage, find_absent_structures, find_possible_classes
 from algorithm.masks.segmentation import CaseSegmentation, MaskSource, Segmentation
 from contract.editions import load_edition
 from contract.editions.answers import RULES
@@ -169,6 +169,6 @@ def test_training_and_inference_leave_the_same_classes(voxels: tuple[int, int]) 
     case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
     segmented = CaseSegmentation(case, MaskSource.NETWORK, mask)
     heads = [answer for answer in EDITION.find_algorithm().head_specs if answer.rule]
-    absent = absent_structures(image_features(array, image, None, GRID))
+    absent = find_absent_structures(image_features(array, image, None, GRID))
     expected = {answer.name: find_possible_classes(answer, absent) for answer in heads}
     assert _find_possible_classes(heads, segmented, array, DEFAULT_MIN_LESION_SIZES) == expected

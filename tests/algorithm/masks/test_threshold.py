@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from algorithm.case.read import Case
-from algorithm.masks.segmentation import largest_is_primary, threshold_segmentation
+from algorithm.masks.segmentation import label_largest_as_primary, segment_by_threshold
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -28,7 +28,7 @@ def test_the_largest_part_is_primary_and_specks_are_left_out() -> None:
     hot[0, 0, 5:8] = True
     hot[0, 0, 11:15] = True
     hot[0:2, 0:2, 20:22] = True
-    mask = largest_is_primary(hot, 100.0)
+    mask = label_largest_as_primary(hot, 100.0)
     assert [int(mask[0, 0, x]) for x in (0, 5, 11, 20)] == [0, 2, 2, 1]
     assert np.count_nonzero(mask) == 15
 
@@ -36,18 +36,18 @@ def test_the_largest_part_is_primary_and_specks_are_left_out() -> None:
 def test_a_part_of_exactly_the_minimum_volume_is_kept() -> None:
     """3 voxels of 100 mm3 are 0.3 ml, also with a spacing in single precision, which is up to 6e-8 off."""
     hot = np.ones((1, 1, 3), dtype=bool)
-    assert largest_is_primary(hot, 100.0 * (1 - 6e-8) ** 3).all()
-    assert not largest_is_primary(hot, 99.9).any()
+    assert label_largest_as_primary(hot, 100.0 * (1 - 6e-8) ** 3).all()
+    assert not label_largest_as_primary(hot, 99.9).any()
 
 
 def test_corners_connect() -> None:
     hot = np.zeros((4, 4, 4), dtype=bool)
     hot[[0, 1, 2], [0, 1, 2], [0, 1, 2]] = True
-    assert np.count_nonzero(largest_is_primary(hot, 100.0) == 1) == 3
+    assert np.count_nonzero(label_largest_as_primary(hot, 100.0) == 1) == 3
 
 
 def test_nothing_hot() -> None:
-    assert not largest_is_primary(np.zeros((3, 3, 3), dtype=bool), 100.0).any()
+    assert not label_largest_as_primary(np.zeros((3, 3, 3), dtype=bool), 100.0).any()
 
 
 def test_everything_above_41_percent_of_the_highest_uptake() -> None:
@@ -56,7 +56,7 @@ def test_everything_above_41_percent_of_the_highest_uptake() -> None:
     pet[5:10, 5:10, 5:10] = 100
     pet[5:10, 5:10, 15:20] = 42
     pet[20:25, 5:10, 5:10] = 40
-    mask = threshold_segmentation(make_case(pet), EVERYWHERE).mask_on(GRID)
+    mask = segment_by_threshold(make_case(pet), EVERYWHERE).mask_on(GRID)
     np.testing.assert_array_equal(mask > 0, pet >= 41)
 
 
@@ -73,7 +73,7 @@ def test_the_brain_and_what_is_blurred_around_it_are_left_out(top_mm: float) -> 
     pet = np.ones(GRID.array_shape)
     pet[29:36, 8:21, 8:21] = 30
     pet[30:33, 10:14, 26:29] = 12
-    mask = threshold_segmentation(make_case(pet), make_region_with_brain(top_mm)).mask_on(GRID)
+    mask = segment_by_threshold(make_case(pet), make_region_with_brain(top_mm)).mask_on(GRID)
     np.testing.assert_array_equal(mask == 1, pet == 12)
 
 
@@ -83,7 +83,7 @@ def test_hot_tissue_high_above_the_lower_end_of_the_brain_is_no_lesion() -> None
     pet[20:23, 10:14, 26:29] = 12
     pet[10:13, 10:14, 26:29] = 6
     region = replace(make_region_with_brain(), brain_lower_mm=10.0)
-    mask = threshold_segmentation(make_case(pet), region).mask_on(GRID)
+    mask = segment_by_threshold(make_case(pet), region).mask_on(GRID)
     np.testing.assert_array_equal(mask == 1, pet == 6)
 
 
@@ -96,7 +96,7 @@ def test_a_hot_lesion_of_the_chest_neither_hides_a_node_of_the_neck_nor_is_it_on
     pet[:8, 8:20, 8:20] = 38
     pet[8:20, 8:20, 8:20] = 20
     pet[25:28, 22:26, 22:26] = 7
-    mask = threshold_segmentation(make_case(pet), replace(EVERYWHERE, apex_mm=60.0)).mask_on(GRID)
+    mask = segment_by_threshold(make_case(pet), replace(EVERYWHERE, apex_mm=60.0)).mask_on(GRID)
     np.testing.assert_array_equal(mask == 1, pet == 7)
 
 
@@ -105,7 +105,7 @@ def test_a_node_just_below_the_lung_apices_is_a_lesion() -> None:
     pet = np.ones(GRID.array_shape)
     pet[25:28, 22:26, 22:26] = 7
     pet[12:16, 5:9, 5:9] = 5
-    mask = threshold_segmentation(make_case(pet), replace(EVERYWHERE, apex_mm=60.0)).mask_on(GRID)
+    mask = segment_by_threshold(make_case(pet), replace(EVERYWHERE, apex_mm=60.0)).mask_on(GRID)
     np.testing.assert_array_equal(mask > 0, pet > 1)
 
 
@@ -113,13 +113,13 @@ def test_a_node_just_below_the_lung_apices_is_a_lesion() -> None:
 def test_uptake_is_a_lesion_unless_the_scan_is_empty(is_empty: bool) -> None:
     pet = np.ones(GRID.array_shape)
     pet[25:28, 22:26, 22:26] = 7
-    mask = threshold_segmentation(make_case(pet), replace(EVERYWHERE, is_empty=is_empty)).mask_on(GRID)
+    mask = segment_by_threshold(make_case(pet), replace(EVERYWHERE, is_empty=is_empty)).mask_on(GRID)
     np.testing.assert_array_equal(mask == 1, (pet == 7) & (not is_empty))
 
 
 def test_without_a_pet_the_mask_is_empty() -> None:
-    assert not threshold_segmentation(make_case(None), EVERYWHERE).mask_on(GRID).any()
-    assert not threshold_segmentation(make_case(np.zeros(GRID.array_shape)), EVERYWHERE).mask_on(GRID).any()
+    assert not segment_by_threshold(make_case(None), EVERYWHERE).mask_on(GRID).any()
+    assert not segment_by_threshold(make_case(np.zeros(GRID.array_shape)), EVERYWHERE).mask_on(GRID).any()
 
 
 def test_a_brain_that_the_scan_cuts_is_no_lesion() -> None:
@@ -127,7 +127,7 @@ def test_a_brain_that_the_scan_cuts_is_no_lesion() -> None:
     pet = np.ones(GRID.array_shape)
     pet[27:, 5:25, 5:25] = 9
     pet[10:13, 10:14, 10:14] = 7
-    mask = threshold_segmentation(make_case(pet), EVERYWHERE).mask_on(GRID)
+    mask = segment_by_threshold(make_case(pet), EVERYWHERE).mask_on(GRID)
     np.testing.assert_array_equal(mask == 1, pet == 7)
 
 
@@ -135,5 +135,5 @@ def test_a_tumour_that_the_scan_cuts_is_a_lesion() -> None:
     """6 x 8 x 8 voxels of 27 mm3 are 10 ml."""
     pet = np.ones(GRID.array_shape)
     pet[34:, 10:18, 10:18] = 9
-    mask = threshold_segmentation(make_case(pet), EVERYWHERE).mask_on(GRID)
+    mask = segment_by_threshold(make_case(pet), EVERYWHERE).mask_on(GRID)
     np.testing.assert_array_equal(mask == 1, pet == 9)

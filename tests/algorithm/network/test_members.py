@@ -21,7 +21,7 @@ from algorithm.deadline import Deadline
 from algorithm.network import passes as passes_module
 from algorithm.network import tiles as tiles_module
 from algorithm.network.loaded_package import LoadedPackage
-from algorithm.network.networks import Networks, build_network, load_weights, own_tensors
+from algorithm.network.networks import Networks, build_network, iterate_tensors, load_weights
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress
 from algorithm.network.tiles import Backend, NetworkImage, Pass, list_mirrored_passes
@@ -113,8 +113,8 @@ def test_a_cached_network_answers_as_a_fresh_one(package: ModelPackage) -> None:
 def test_a_network_on_another_device_has_the_same_weights(package: ModelPackage) -> None:
     """Memory is the same for `cpu` and `cpu:0`."""
     networks = Networks(package)
-    before = [tensor.clone() for _, tensor in own_tensors(networks.get(U_NET, CPU))]
-    after = [tensor for _, tensor in own_tensors(networks.get(U_NET, torch.device("cpu", 0)))]
+    before = [tensor.clone() for _, tensor in iterate_tensors(networks.get(U_NET, CPU))]
+    after = [tensor for _, tensor in iterate_tensors(networks.get(U_NET, torch.device("cpu", 0)))]
     assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
 
 
@@ -204,7 +204,7 @@ def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
         used.append((type(network), next(n for n, known in enumerate(devices) if known is backend)))
         return tiles_module.slide(data, axes, network, patch, backend, deadline)
 
-    monkeypatch.setattr(passes_module, "backends", lambda *_: devices)
+    monkeypatch.setattr(passes_module, "list_backends", lambda *_: devices)
     monkeypatch.setattr(passes_module, "slide", slide)
     progress = run_passes(Tiles({PlainConvUNet: 1.0}, {SegResNet: torch.OutOfMemoryError("CUDA out of memory")}), 600.0)
     assert progress.done == 4

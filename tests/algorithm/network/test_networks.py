@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from algorithm.network.backbones import build_untrained_network
-from algorithm.network.networks import HalfConvolutions, Networks, build_network, load_weights, own_tensors
+from algorithm.network.networks import HalfConvolutions, Networks, build_network, iterate_tensors, load_weights
 from algorithm.network.package import ModelPackage, load_package
 from contract.errors import ModelPackageError
 from tests.algorithm.network.conftest import CPU
@@ -131,14 +131,14 @@ def test_all_networks_stay_until_the_device_fails(package: ModelPackage) -> None
     """Afterwards one network is in memory at a time, and is read again with the same weights."""
     networks = Networks(package)
     first, second = (networks.get(fold, CPU) for fold in (0, 1))
-    before = [tensor.clone() for _, tensor in own_tensors(first)]
+    before = [tensor.clone() for _, tensor in iterate_tensors(first)]
     assert networks.get(0, CPU) is first
     assert networks.get(1, CPU) is second
     networks.free(CPU)
     again = networks.get(0, CPU)
     assert again is not first
     assert networks.get(0, CPU) is again
-    assert all(torch.equal(old, new) for old, (_, new) in zip(before, own_tensors(again), strict=True))
+    assert all(torch.equal(old, new) for old, (_, new) in zip(before, iterate_tensors(again), strict=True))
     networks.get(1, CPU)
     assert networks.get(0, CPU) is not again
 
@@ -215,7 +215,7 @@ def test_weights_are_loaded_as_they_were_saved(tiny_package: Path, tmp_path: Pat
     data = torch.randn(1, 2, 16, 16, 16)
     path = tmp_path / "fold_0.safetensors"
     with torch.inference_mode():
-        save_file({key: tensor.contiguous() for key, tensor in own_tensors(saved)}, str(path))
+        save_file({key: tensor.contiguous() for key, tensor in iterate_tensors(saved)}, str(path))
         assert not torch.equal(saved(data), loaded(data))
         load_weights(loaded, path)
         assert torch.equal(saved(data), loaded(data))
@@ -281,7 +281,7 @@ def test_convolutions_converted_once_answer_as_autocast_does(package: ModelPacka
         kinds = {parameter.dtype for parameter in module.parameters(recurse=False)}
         is_convolution = isinstance(module, nn.Conv3d | nn.ConvTranspose3d)
         assert kinds <= {torch.bfloat16 if is_convolution else torch.float32}
-    assert {tensor.dtype for _, tensor in own_tensors(network)} == {torch.float32}
+    assert {tensor.dtype for _, tensor in iterate_tensors(network)} == {torch.float32}
 
 
 def test_a_card_gets_convolutions_in_half_precision(package: ModelPackage) -> None:

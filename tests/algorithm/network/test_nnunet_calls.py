@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from algorithm.network.backbones import build_untrained_network
-from algorithm.network.networks import own_tensors
+from algorithm.network.networks import iterate_tensors
 from algorithm.network.nnunet import (
     compute_gaussian,
     compute_steps_for_sliding_window,
@@ -59,7 +59,7 @@ def test_resampling_by_the_plans(kind: str) -> None:
 
 
 def test_networks() -> None:
-    """nnU-Net's decoder lists the encoder's tensors again, which `own_tensors` leaves out."""
+    """nnU-Net's decoder lists the encoder's tensors again, which `iterate_tensors` leaves out."""
     plans = tiny_plans()
     configuration = plans["configurations"]["3d_fullres"]
     name = configuration["architecture"]["network_class_name"].rsplit(".", 1)[-1]
@@ -67,7 +67,7 @@ def test_networks() -> None:
     assert tuple(find_unet(known).__name__ for known in names) == names
     network = build_untrained_network(configuration, 2, 3)
     assert isinstance(network, find_unet(name))  # type: ignore[arg-type]
-    tensor_names = [tensor_name for tensor_name, _ in own_tensors(network)]
+    tensor_names = [tensor_name for tensor_name, _ in iterate_tensors(network)]
     assert any(key.startswith("decoder.encoder.") for key in network.state_dict())
     assert not any(key.startswith("decoder.encoder.") for key in tensor_names)
     with pytest.raises(AttributeError):

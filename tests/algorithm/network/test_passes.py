@@ -192,7 +192,7 @@ FIRST, SPARED, LAST = (Backend(CPU, CPU) for _ in range(3))
 
 @pytest.fixture
 def three_backends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "backends", lambda *_: (FIRST, SPARED, LAST))
+    monkeypatch.setattr(module, "list_backends", lambda *_: (FIRST, SPARED, LAST))
 
 
 @pytest.mark.usefixtures("three_backends")

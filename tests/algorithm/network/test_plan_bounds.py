@@ -35,11 +35,11 @@ def test_a_number_out_of_bounds_is_named(key: str, value: Any) -> None:
     """Refusing takes seconds; building ten million layers would take minutes."""
     configuration = tiny_plans()["configurations"]["3d_fullres"]
     configuration["architecture"]["arch_kwargs"][key] = value
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     with pytest.raises(ModelPackageError, match=rf"^plans\.json: {key} ") as caught:
         build_untrained_network(configuration, 2, 3)
     assert f"{value!r:.80}" in str(caught.value)
-    assert time.monotonic() - begun_s < 20
+    assert time.monotonic() - started_s < 20
 
 
 def set_architecture(value: Any) -> Callable[[dict[str, Any]], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from algorithm.network.tiles import Backend, backends, list_tiles
+from algorithm.network.tiles import Backend, list_backends, list_tiles
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 GIB = 2**30
@@ -20,6 +20,6 @@ def test_tiles_overlap_by_half_and_cover_a_grid_smaller_than_the_patch() -> None
 
 def test_sums_move_to_ram_before_the_card_is_full() -> None:
     """Up to 4 GiB of sums stay on the card; after the card comes the card with sums in RAM, then the CPU."""
-    assert backends(CPU, 100 * GIB) == (Backend(CPU, CPU),)
-    assert backends(CUDA, 4 * GIB) == (Backend(CUDA, CUDA), Backend(CUDA, CPU), Backend(CPU, CPU))
-    assert backends(CUDA, 4 * GIB + 1) == (Backend(CUDA, CPU), Backend(CUDA, CPU), Backend(CPU, CPU))
+    assert list_backends(CPU, 100 * GIB) == (Backend(CPU, CPU),)
+    assert list_backends(CUDA, 4 * GIB) == (Backend(CUDA, CUDA), Backend(CUDA, CPU), Backend(CPU, CPU))
+    assert list_backends(CUDA, 4 * GIB + 1) == (Backend(CUDA, CPU), Backend(CUDA, CPU), Backend(CPU, CPU))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.masks.segmentation import threshold_segmentation
+from algorithm.masks.segmentation import segment_by_threshold
 from algorithm.region.localise import DEEPEST_MM, HALF_WIDTH_MM, SKIN_MM, Region, localise
 from tests.algorithm.region.simple_scan import GRID, Scan, make_ball, make_coordinates, make_tube
 
@@ -90,7 +90,7 @@ def test_a_tumour_that_fills_a_neck_without_a_landmark_is_in_the_region() -> Non
     assert (region.has_no_landmark, region.sure, region.is_empty) == (True, False, False)
     assert region.upper_mm[0] - region.lower_mm[0] == pytest.approx(340, abs=4)
     assert region.lower_mm[2] < 180 < 230 < region.upper_mm[2]
-    mask = threshold_segmentation(scan.case(), region).mask_on(GRID) > 0
+    mask = segment_by_threshold(scan.case(), region).mask_on(GRID) > 0
     assert 2 * np.count_nonzero(mask & tumour) / (mask.sum() + tumour.sum()) > 0.9
 
 

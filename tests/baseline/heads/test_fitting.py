@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from algorithm.heads.documents import Features, LinearHead
-from algorithm.heads.values import head_answer
+from algorithm.heads.values import compute_head_answer
 from algorithm.masks.segmentation import Segmentation
 from baseline.cache import store_cached
 from baseline.fit import fit_heads
@@ -204,7 +204,7 @@ def test_an_edition_with_four_answers_gets_heads_for_all() -> None:
     for target, cohort in cohorts[:2]:
         head = fitted.heads[target.name].head
         answers = [
-            head_answer(target.answer, head, row, excluded=() if row["gtvn_count"] == 0 else ("N0",)).value
+            compute_head_answer(target.answer, head, row, excluded=() if row["gtvn_count"] == 0 else ("N0",)).value
             for row in cohort.to_rows()
         ]
         expected = t_stages if target.name == "t_stage" else n_stages

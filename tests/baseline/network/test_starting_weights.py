@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from algorithm.network.backbones import build_untrained_network
-from algorithm.network.networks import own_tensors
+from algorithm.network.networks import iterate_tensors
 from baseline.network.checkpoint import adapt_stem, find_part, load_starting_weights
 from baseline.network.plans import NetworkPlan
 from contract.errors import HecktorError
@@ -110,7 +110,7 @@ def write_package(root: Path, source: torch.nn.Module, **changes: Any) -> Path:
     plans = tiny_plans()
     plans["configurations"]["3d_fullres"] |= changes
     write_json(root / "plans.json", plans)
-    save_file(dict(own_tensors(source)), str(root / "fold_0.safetensors"))
+    save_file(dict(iterate_tensors(source)), str(root / "fold_0.safetensors"))
     write_manifest(root)
     return root
 

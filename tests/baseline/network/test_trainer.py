@@ -19,7 +19,7 @@ from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as nnunet_trainer
 from safetensors.torch import load_file
 
 from algorithm.network.loaded_package import DEFAULT_PACKAGE
-from algorithm.network.networks import build_network, own_tensors
+from algorithm.network.networks import build_network, iterate_tensors
 from algorithm.network.package import load_package
 from algorithm.network.preprocessing import normalise
 from baseline.network.checkpoint import load_starting_weights
@@ -125,7 +125,7 @@ def test_training_starts_from_a_package(tmp_path: Path) -> None:
     for fold, path in ((0, DEFAULT_PACKAGE), (1, archive), (2, archive)):
         network = build_network(package)
         load_starting_weights(network, UNET.with_options(starting_weights=str(path)), fold, "seg_layers")
-        own, given = dict(own_tensors(network)), load_file(str(package.fold_files[fold % 2]))
+        own, given = dict(iterate_tensors(network)), load_file(str(package.fold_files[fold % 2]))
         same = {name for name, tensor in given.items() if torch.equal(own[name], tensor.float())}
         assert {name for name in given if "seg_layers" not in name} <= same
 

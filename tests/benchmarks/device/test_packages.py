@@ -11,7 +11,7 @@ import torch
 
 from algorithm.network.backbones import build_untrained_network
 from algorithm.network.loaded_package import DEFAULT_PACKAGE
-from algorithm.network.networks import Networks, own_tensors
+from algorithm.network.networks import Networks, iterate_tensors
 from algorithm.network.package import PLANS, load_package
 from algorithm.network.tiles import list_passes
 from benchmarks.device.job import PLAN_NAMES, make_plans, write_random_package
@@ -37,7 +37,7 @@ def test_plans_are_of_full_size(name: str, millions: float) -> None:
     assert np.prod(configuration["architecture"]["arch_kwargs"]["strides"], axis=0).tolist() == [32, 16, 16]
     with torch.device("meta"):
         network = build_untrained_network(configuration, 2, 3)
-    assert sum(tensor.numel() for _, tensor in own_tensors(network)) / 1e6 == pytest.approx(millions, abs=0.1)
+    assert sum(tensor.numel() for _, tensor in iterate_tensors(network)) / 1e6 == pytest.approx(millions, abs=0.1)
 
 
 def test_operations_of_a_tile() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from algorithm.heads.documents import NEVER, CustomHead, EnsembleHead, read_head
-from algorithm.heads.head_hook import bind_code, custom_heads, disable_user_code
+from algorithm.heads.head_hook import bind_code, disable_user_code, list_custom_heads
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import cross_validate
 from baseline.heads.fitting import fit_target, fit_targets
@@ -87,7 +87,7 @@ def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
     assert head.survival is not None
     assert (tmp_path / "heads" / "rfs" / "my_code.Head" / "classes.json").is_file()
     size = np.abs(np.linspace(-1, 1, 24))
-    (part,) = custom_heads(head)
+    (part,) = list_custom_heads(head)
     assert part.features == ("x", "y")
     assert score(part, {"x": 0.5}) == pytest.approx((0.5 - size.mean()) / size.std())
     rows = cohort.to_rows()
@@ -102,7 +102,7 @@ def test_the_unit_of_a_score_does_not_matter(tmp_path: Path, unit: float) -> Non
     own, cohort = heads_in(code), symmetric()
     target = with_custom_heads(with_families(RFS, []), own)
     head = own.save_heads(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path / "heads")
-    (part,) = custom_heads(head)
+    (part,) = list_custom_heads(head)
     assert part.sd == pytest.approx(unit * np.abs(np.linspace(-1, 1, 24)).std())
 
 
