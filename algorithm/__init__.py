@@ -2,10 +2,10 @@
 
 `Predictor` is the Python interface (docs/research.md). Importing this package does not import torch.
 
-The modules in the order of a case: `cli` and `arguments` read the options, `request` holds what is asked for.
-`command` answers one case or serves, `batch` answers many cases, `predictor` answers in Python. `pipeline` runs the
-attempts and watches the `deadline`. `segmenter` makes the mask of each attempt, `answers` its risks and classes,
-`output` its files. `prediction` writes log and record.
+The modules, in the order in which a case passes through them: `cli` and `arguments` read the options, and `request`
+holds them. `command` answers one case or serves, `batch` answers many cases, and `predictor` is the Python interface.
+`pipeline` runs the attempts and watches the `deadline`. `segmenter` makes the mask of each attempt, `answers` computes
+its risks and classes, and `output` writes its files. `prediction` writes the log and the record of the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Prediction", "Predictor"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: the entry point must block signals before the imports, which take seconds."""
+    """Import a name on first use: the entry point must block signals before the imports, which take seconds."""
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

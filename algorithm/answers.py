@@ -1,4 +1,4 @@
-"""Compute the answers of one case: restore the mask, measure the features, ask the heads.
+"""Compute the answers of one case: restore the mask, measure the features, and predict with the heads.
 
 Each of the three steps has a fallback, so that a failure changes only the answers that depend on it.
 """
@@ -36,9 +36,10 @@ NOT_MEASURED: Final = "the case ended before a head answered"
 
 @dataclass(frozen=True)
 class RestoredMask:
-    """Mask on the grid of the scan, and the fallback that replaced the network's mask.
+    """The mask on the grid of the scan, and the fallback that replaced the network's mask.
 
-    The mask is None for an algorithm without a mask among its answers.
+    The mask is None for an algorithm that does not answer a mask. The fallback is None if the network's mask was
+    restored.
     """
 
     mask: _Mask | None
@@ -47,14 +48,14 @@ class RestoredMask:
 
 @dataclass(frozen=True)
 class NoFeatures:
-    """Features that do not exist, and the reason."""
+    """The reason why a case has no features."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class _HeadResult:
-    """Value of one risk or class.
+    """The value of one risk or class.
 
     Attributes:
         value: The risk, the days or the class.
@@ -75,7 +76,7 @@ def compute_answers(run: RunContext, segmentation: CaseSegmentation, *, with_use
     Args:
         run: The case.
         segmentation: The segmentation from which the mask and the features come.
-        with_user_code: Whether custom features are measured and custom heads are asked.
+        with_user_code: Whether custom features are measured and custom heads predict.
 
     Raises:
         Exception: An answer without a fallback fails.
@@ -93,7 +94,7 @@ def compute_answers(run: RunContext, segmentation: CaseSegmentation, *, with_use
 
 
 def declare_answers(run: RunContext, segmentation: CaseSegmentation) -> CaseAnswers:
-    """Compute the mask, and give each risk and class a value that needs no features.
+    """Compute the mask, and give each risk and class a fallback value that needs no features.
 
     Raises:
         Exception: The mask cannot be restored, and an earlier attempt has written one.
@@ -181,12 +182,14 @@ def _has_written_mask(run: RunContext) -> bool:
 def measure(
     run: RunContext, segmentation: CaseSegmentation, *, with_user_code: bool = False
 ) -> SinglePatient | NoFeatures:
-    """Measure the features of lesions and patient that the heads need; nothing for an algorithm without heads.
+    """Measure the features of lesions and patient that the heads need.
 
-    If the first measurement of a case fails and all heads have a fallback, the reason is returned.
+    Returns:
+        The features; only the clinical features if there is no segmentation. `NoFeatures` for an algorithm without
+        heads, and if the measurement fails in the first attempt and all heads have a fallback.
 
     Raises:
-        Exception: A measurement fails, and either an earlier attempt has measured or a head has no fallback.
+        Exception: The measurement fails, and either an earlier attempt has measured features or a head has no fallback.
     """
     specs = run.request.algorithm.head_specs
     if not specs:
@@ -195,7 +198,7 @@ def measure(
     if segmentation.segmentation is None or segmentation.by is MaskSource.NOTHING:
         return SinglePatient(clinical, make_empty_cube)
     try:
-        images = _take_images(segmentation.case, segmentation.segmentation, clinical)
+        images = _collect_images(segmentation.case, segmentation.segmentation, clinical)
         custom = _measure_user_features(run, segmentation, images) if with_user_code else {}
         with run.stages("measure"):
             measured = image_features(
@@ -211,7 +214,7 @@ def measure(
     return SinglePatient({**measured, **clinical, **custom}, images.cubes)
 
 
-def _take_images(case: Case, segmentation: Segmentation, clinical: Features) -> FeatureImages:
+def _collect_images(case: Case, segmentation: Segmentation, clinical: Features) -> FeatureImages:
     return FeatureImages(
         mask=segmentation.mask(),
         ct=segmentation.ct,
@@ -254,7 +257,7 @@ def _measure_fitted_hook(run: RunContext, hook: FeatureHook, images: FeatureImag
             if device.type == "cpu":
                 raise
             actual = f"{device} failed ({first_line(problem)})"
-        run.notices.note(Finding(hook.title, actual, action="going on with the CPU"))
+        run.notices.note(Finding(hook.title, actual, action="continuing with the CPU"))
         return hook.measure_features(images, run.deadline)
 
 
@@ -282,7 +285,7 @@ def _answer_head(
     *,
     with_user_code: bool,
 ) -> _HeadResult:
-    """Answer one risk or class: with the only class that the mask leaves, else by the head, else by a fallback."""
+    """Answer one risk or class: the only class that the mask leaves possible, the head's value, or a fallback."""
     if len(possible) == 1:
         return _HeadResult(possible[0])
     if isinstance(patient, NoFeatures):
@@ -322,7 +325,7 @@ def _ask_head(
     result = compute_head_answer(spec, head, patient.features, patient.cubes, excluded=excluded, faults=faults)
     notes = []
     for fault in faults:
-        finding = Finding(fault.what, fault.found, fault.expected, f"the ensemble of {spec.name} goes without it")
+        finding = Finding(fault.what, fault.found, fault.expected, f"the ensemble of {spec.name} leaves it out")
         if with_user_code:
             run.notices.note(finding)
         else:
@@ -337,7 +340,7 @@ def _ask_head(
 
 
 def _describe_missing(name: str, head: Head, features: Features) -> list[str]:
-    """List the experts that are left out for lack of features, and the features that take their training medians."""
+    """Describe which experts are left out for lack of features, and which features take their training medians."""
     notes = [
         f"{name}: all features of expert {expert!r} are missing, so it is left out"
         for expert in head.unavailable(features)
@@ -358,7 +361,11 @@ def _fall_back(
     possible: Collection[ClassValue],
     reason: str,
 ) -> _HeadResult:
-    """Return the first possible value: by the rule, of the training, of the declaration, or any class that is left."""
+    """Return the first value that is possible: by the rule, from the training, as declared, or the first class left.
+
+    Raises:
+        ModelPackageError: No value is possible.
+    """
     stage = derive_stage(spec.rule, patient.features) if spec.rule and patient is not None else None
     candidates: list[tuple[FallbackSource, Any]] = [
         ("rule", stage),
@@ -376,7 +383,7 @@ def _fall_back(
 
 
 def _is_valid(spec: AnswerSpec, value: object) -> bool:
-    """Return whether the answer may have this value."""
+    """Return whether the answer may have this value: a declared class, a risk, or days above 0."""
     if spec.kind == "class":
         return is_member(value, spec.classes)
     return is_number(value) and (spec.direction == "risk" or float(value) > 0)  # type: ignore[arg-type]

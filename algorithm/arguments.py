@@ -36,7 +36,7 @@ class PredictArguments:
 
 
 def check_arguments(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> PredictArguments:
-    """Remove earlier answers, then check the paths: a run that is refused leaves no earlier answer in its place.
+    """Remove earlier answers, then check the paths, so that no earlier answer remains if the run is refused.
 
     Raises:
         HecktorError: A path, the edition or the package is unusable.
@@ -73,7 +73,7 @@ def _is_mask_file(output: Path) -> bool:
 
 
 def _check_outputs(arguments: argparse.Namespace, mask_path: Path | None) -> None:
-    """Refuse outputs that are inputs, and extra files that lie among the answers."""
+    """Raise `OutputError` for an output that is an input, or for an extra file among the answers."""
     inputs = [*_list_inputs(arguments)]
     if mask_path is not None:
         _check_outside("--output", mask_path, inputs)
@@ -101,7 +101,7 @@ def _list_extra_files(arguments: argparse.Namespace) -> Iterator[tuple[str, Path
 
 
 def _list_inputs(arguments: argparse.Namespace) -> Iterator[Path]:
-    """Return the files or the folder of the case, whether they exist or not."""
+    """Iterate over the files or the folder of the case, whether they exist or not."""
     if arguments.ct is None:
         yield arguments.input or platform.INPUT_DIR
     else:
@@ -144,12 +144,12 @@ def _require_paths(arguments: argparse.Namespace) -> None:
 def _find_task(
     parser: argparse.ArgumentParser, arguments: argparse.Namespace, edition: Edition, mask_path: Path | None
 ) -> Algorithm:
-    """Return the named task, reduced to its mask if the output is a mask file."""
+    """Return the task of `--task`, reduced to its mask if the output is a mask file."""
     task = arguments.task
     if mask_path is not None and task is None:
         task = next((algorithm.name for algorithm in edition.algorithms if algorithm.mask_spec is not None), None)
     plain = arguments.ct is not None and task is None
-    hint = ", or --output MASK.nii.gz for the mask alone" if plain else ""
+    hint = ", or --output MASK.nii.gz for only the mask" if plain else ""
     hint += make_edition_hint(edition, arguments.edition, arguments.model)
     algorithm = select_algorithm(parser, edition.find_algorithm, task, hint)
     if mask_path is None:
@@ -178,14 +178,14 @@ def _find_case(
 
 
 def check_case_folder(folder: Path) -> None:
-    """Raise `InputError` for a folder without a case, with the place of one in the folders below."""
+    """Raise `InputError` for a folder without a case; the message names a subfolder that holds a case, if any does."""
     if any((folder / name).exists() for name in (_IMAGES, LISTING)):
         return
     name = platform.INPUT_DIR.name
-    within = next((path for path in (folder / name, *sorted(folder.glob(f"*/{name}"))) if path.is_dir()), None)
+    nested = next((path for path in (folder / name, *sorted(folder.glob(f"*/{name}"))) if path.is_dir()), None)
     expected = "the folder of a case (of a release: --ct FILE --pet FILE)"
-    if within is not None:
-        expected = f"--input {within.absolute()}"
+    if nested is not None:
+        expected = f"--input {nested.absolute()}"
     raise InputError("--input", f"no {_IMAGES} in {folder.absolute()}", expected)
 
 
@@ -204,7 +204,7 @@ def find_many_cases(arguments: argparse.Namespace) -> tuple[BatchCase, ...]:
 
 
 def _check_options_of_many(arguments: argparse.Namespace) -> None:
-    """Refuse options that do not fit many cases. Raises `HecktorError`."""
+    """Raise `HecktorError` for an option that does not apply to many cases."""
     for name in ("input", "serve", "contours", "record"):
         if getattr(arguments, name):
             raise HecktorError(f"--{name}", "found with many cases in --ct", "one of them")

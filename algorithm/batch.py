@@ -1,4 +1,4 @@
-"""`hecktor predict` on many cases: one load of the networks, a mask and a record of each case, and one table."""
+"""`hecktor predict` on many cases: networks are loaded once, and each case gets a mask, a record and a table row."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ ERROR: Final = "error"
 
 
 class BatchFolder:
-    """The output folder of many cases: a mask and a record of each, and a table of all.
+    """The output folder of many cases: a mask and a record for each case, and one table.
 
-    `probabilities_root` has a folder of probabilities for each case; None if they were not requested.
+    `probabilities_root` contains a folder of probabilities for each case; None if they were not requested.
     """
 
     def __init__(self, root: Path, algorithm: Algorithm, probabilities_root: Path | None) -> None:
@@ -45,22 +45,25 @@ class BatchFolder:
         self.rows: dict[str, dict[str, Any]] = {}
 
     def mask(self, patient_id: str) -> Path:
+        """Return the path of a case's mask."""
         return self.root / f"{patient_id}.nii.gz"
 
     def record(self, patient_id: str) -> Path:
+        """Return the path of a case's record."""
         return self.root / RECORDS / f"{patient_id}.json"
 
     def probabilities(self, patient_id: str) -> Path | None:
+        """Return the folder of a case's probabilities; None if they were not requested."""
         return None if self.probabilities_root is None else self.probabilities_root / patient_id
 
     def _list_images(self, patient_id: str) -> list[Path]:
-        """List the mask and the probabilities of a case; those that a run writes."""
+        """List the images that a run writes for a case: the mask of a task with a mask, and requested probabilities."""
         folder = self.probabilities(patient_id)
         masks = [] if self.algorithm.mask_spec is None else [self.mask(patient_id)]
         return [*masks, *([] if folder is None else [folder / name for name in PROBABILITY_FILES])]
 
     def remove(self, patient_id: str) -> None:
-        """Remove what an earlier run wrote for a case. Raises `OutputError`."""
+        """Remove the files that an earlier run wrote for a case; raise `OutputError` if that fails."""
         for path in (self.record(patient_id), self.mask(patient_id), *self._list_images(patient_id)):
             try:
                 path.unlink(missing_ok=True)
@@ -69,9 +72,9 @@ class BatchFolder:
                 raise OutputError("--output", fault, "a writable folder") from None
 
     def is_finished(self, patient_id: str, package: PackageIdentity) -> bool:
-        """Return whether the record of this task and package, written after the mask, exists; its row is reused.
+        """Return whether an earlier run finished a case with this task and package; if so, keep its row of the table.
 
-        A damaged record belongs to no finished case.
+        The record is written last, so a case with a record and all images is finished. A damaged record does not count.
         """
         with suppress(HecktorError, AttributeError, KeyError, TypeError):
             record = read_json(self.record(patient_id))
@@ -115,7 +118,7 @@ def make_row(algorithm: Algorithm, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_batch(arguments: argparse.Namespace, cases: Sequence[BatchCase]) -> int:
-    """Answer the cases of `--ct`; 0 if each case has an answer.
+    """Answer the cases of `--ct`; return 0 if each case has an answer, otherwise 1.
 
     Raises:
         HecktorError: The package, the device or the output folder cannot be used, or the run was interrupted.
@@ -162,7 +165,7 @@ def _select_answers(algorithm: Algorithm, cases: Sequence[BatchCase], task: str 
 def _list_waiting(
     folder: BatchFolder, cases: Sequence[BatchCase], package: PackageIdentity, *, resume: bool
 ) -> list[BatchCase]:
-    """List the cases to answer, whose earlier files are removed; with `resume` without those that are finished."""
+    """List the cases to answer, and remove their earlier files; with `resume`, finished cases are left out."""
     waiting = [case for case in cases if not (resume and folder.is_finished(case.patient_id, package))]
     for case in waiting:
         folder.remove(case.patient_id)
@@ -170,7 +173,7 @@ def _list_waiting(
 
 
 def _answer_cases(predictor: Predictor, folder: BatchFolder, cases: Sequence[BatchCase]) -> None:
-    """Answer each case; the reason why a case fails becomes its row of the table."""
+    """Answer each case and keep its row of the table; the row of a failed case holds the reason."""
     for case in tqdm(cases, desc="cases", unit="case", disable=None):
         started_s = time.monotonic()
         try:
@@ -180,7 +183,7 @@ def _answer_cases(predictor: Predictor, folder: BatchFolder, cases: Sequence[Bat
             folder.rows[case.patient_id] = {ERROR: str(problem)}
             outcome = f"failed: {problem}"
         except HecktorError:
-            raise  # a fault of the package, the device or the output would fail every case
+            raise  # an error of the package, the device or the output would fail every case
         except Exception as problem:
             LOGGER.exception("a bug or too little memory; %s is not at fault", case.patient_id)
             folder.rows[case.patient_id] = {ERROR: f"{type(problem).__name__}: {problem}"}
@@ -213,7 +216,7 @@ def _answer_case(predictor: Predictor, folder: BatchFolder, case: BatchCase) -> 
 
 @contextmanager
 def _log_errors_only() -> Iterator[None]:
-    """Keep the lines of each case off the progress bar; its warnings are in its record."""
+    """Log only errors, so that the lines of the cases do not break the progress bar; the records hold the warnings."""
     before = LOGGER.level
     LOGGER.setLevel(logging.ERROR)
     try:
@@ -224,7 +227,7 @@ def _log_errors_only() -> Iterator[None]:
 
 @contextmanager
 def _handle_sigterm() -> Iterator[None]:
-    """Let SIGTERM, which the command held back until now, end the block as Ctrl-C does."""
+    """Unblock SIGTERM and let it end the block as Ctrl-C does."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     try:

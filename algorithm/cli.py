@@ -1,4 +1,7 @@
-"""Command line of the algorithm: `python -m algorithm`, `hecktor predict`. Its help imports no library."""
+"""Command line of the algorithm: `python -m algorithm`, `hecktor predict`.
+
+To keep `--help` fast, this module imports neither NumPy nor any other large library.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,17 @@ from contract.options import (
 
 
 def main(argv: Sequence[str] | None = None, spent_s: float = 0.0, *, on_platform: bool = False) -> int:
-    """Answer one case, or serve; return 0 on success.
+    """Answer one case, answer many cases, or serve; return 0 on success and 1 if one of many cases has no answer.
 
-    SIGTERM and Ctrl-C end the case with the best answers so far.
+    SIGTERM and Ctrl-C end a single case with the best answers so far.
 
     Args:
         argv: Arguments; None takes the arguments of the process.
-        spent_s: Seconds of the time limit that are used already.
-        on_platform: Whether the task's time limit holds if there is no `--time-limit`.
+        spent_s: Seconds of the time limit that have already passed.
+        on_platform: Whether the task's time limit applies if there is no `--time-limit`.
 
     Raises:
-        HecktorError: The user can correct the error.
+        HecktorError: An error that the user can correct.
     """
     started_s = time.monotonic() - spent_s
     parser = _build_parser()
@@ -70,13 +73,14 @@ def _answer_many_cases(arguments: argparse.Namespace) -> int:
 def program(argv: Sequence[str] | None = None) -> int:
     """Run `hecktor predict` in a process that was started to answer one case.
 
-    The start of the process counts against a time limit. The variables of an image declare default arguments.
+    The time since the process started counts against the time limit. Environment variables of an image may set default
+    arguments.
     """
     return main(_read_arguments(argv), spent_s=process_age_s())
 
 
 def platform_program(argv: Sequence[str] | None = None) -> int:
-    """Run `python -m algorithm`, the entry point of images and rehearsals, as `program`, within the task's limit."""
+    """Run `python -m algorithm`, the entry point of images and rehearsals: `program` with the task's time limit."""
     return main(_read_arguments(argv), spent_s=process_age_s(), on_platform=True)
 
 
@@ -103,31 +107,31 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--ct",
         type=Path,
         metavar="PATH",
-        help="CT in HU as a plain image, instead of --input; of many cases a folder, or a CSV file with the columns "
+        help="CT in HU as a plain image, instead of --input; for many cases a folder, or a CSV file with the columns "
         "PatientID, CT, PET and EHR",
     )
     parser.add_argument(
         "--pet",
         type=Path,
         metavar="PATH",
-        help="PET in SUV, or the folder of many (default: CASE_0001 beside a CT named CASE_0000)",
+        help="PET in SUV, or a folder of PETs for many cases (default: CASE_0001 next to a CT named CASE_0000)",
     )
     parser.add_argument(
         "--ehr",
         type=Path,
         metavar="PATH",
-        help="clinical variables, ehr.json, or a folder with CASE.json of many cases; not needed for a mask",
+        help="clinical variables, ehr.json, or a folder of CASE.json for many cases; not needed for a mask",
     )
     parser.add_argument(
         "--contours",
         type=Path,
         metavar="MASK",
-        help="use this lesion mask, on the CT's grid, instead of the network's; only for tasks that answer no mask",
+        help="use this lesion mask, on the CT's grid, instead of the network's; only for tasks whose answer is no mask",
     )
     parser.add_argument(
         "--output",
         type=Path,
-        help=f"folder for the answers, or a file (.nii.gz, .nii, .mha) for the mask alone "
+        help=f"folder for the answers, or a file (.nii.gz, .nii, .mha) for only the mask "
         f"(default: {platform.OUTPUT_DIR}, in containers)",
     )
     parser.add_argument(
@@ -135,7 +139,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="model package, a folder or .tar.gz (default: /opt/ml/model if it exists, else the edition's shipped one)",
     )
-    add_code_option(parser, " that the model package names, such as my_model (default: that of the image)")
+    add_code_option(parser, " that the model package names, such as my_model (default: the code in the image)")
     parser.add_argument("--require-model", action="store_true", help="refuse to answer with the shipped model package")
     parser.add_argument(
         "--probabilities",
@@ -164,7 +168,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         help="maximum number of passes (default: all, or those that fit the time limit)",
     )
     parser.add_argument(
-        "--resume", action="store_true", help="leave out the cases of a folder or table that an earlier run answered"
+        "--resume", action="store_true", help="skip the cases of a folder or table that an earlier run answered"
     )
     parser.add_argument(
         "--device",
@@ -176,6 +180,6 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         "--method",
         choices=tuple(METHODS),
         default="baseline",
-        help="the model (baseline), or a comparator: PET threshold, clinical variables alone (default: %(default)s)",
+        help="the model (baseline), or a comparator: PET threshold, only clinical variables (default: %(default)s)",
     )
     add_serve_options(parser)

@@ -30,16 +30,16 @@ from contract.servers import run_server
 LOGGER = logging.getLogger("hecktor")
 
 
-def run(arguments: argparse.Namespace, asked: PredictArguments, started_s: float) -> int:
+def run(arguments: argparse.Namespace, checked: PredictArguments, started_s: float) -> int:
     """Answer one case, or serve; return 0 on success.
 
     Args:
         arguments: Options of `algorithm.cli`.
-        asked: What the options ask for.
-        started_s: Time of `time.monotonic` since which the time limit runs.
+        checked: Task, case and outputs, as `check_arguments` returns them.
+        started_s: Time at which the time limit starts to run, on the clock of `time.monotonic`.
 
     Raises:
-        HecktorError: The user can correct the error.
+        HecktorError: An error that the user can correct.
     """
     if arguments.device == "cuda":
         from algorithm.network.devices import find_device  # torch takes seconds
@@ -48,14 +48,14 @@ def run(arguments: argparse.Namespace, asked: PredictArguments, started_s: float
     log_to_stderr()
     limit_simpleitk_threads()
     if arguments.edition is None and arguments.model is not None:
-        LOGGER.info("edition %s: that of the package %s", asked.edition.name, Path(arguments.model).name)
-    request = _make_request(arguments, asked)
+        LOGGER.info("edition %s: the edition of the package %s", checked.edition.name, Path(arguments.model).name)
+    request = _make_request(arguments, checked)
     _check_options(arguments, request)
     with open_package(_find_package(arguments, request)) as model_dir:
         if arguments.serve:
             serve(request, model_dir, platform.INVOKE_PORT if arguments.port is None else arguments.port)
             return 0
-        # Imports and a package that is unpacked take time.
+        # The imports and the unpacking of the package have taken time.
         request = replace(request, spent_s=time.monotonic() - started_s)
         with _end_by_signal() as termination:
             record = predict(request, LoadedPackage(model_dir, request.device, request.code), termination).record
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace, asked: PredictArguments, started_s: float
 
 
 def serve(request: PredictRequest, model_dir: Path, port: int = platform.INVOKE_PORT) -> None:
-    """Answer cases as `request` says until SIGTERM or SIGINT, with the model loaded once.
+    """Answer cases until SIGTERM or SIGINT, with the model loaded once.
 
     SIGTERM ends the current case with its best answer so far.
 
@@ -88,7 +88,7 @@ def serve(request: PredictRequest, model_dir: Path, port: int = platform.INVOKE_
             package.load()
 
     def answer_case() -> str:
-        # A case that fails leaves no answer and no record of the case before.
+        # If this case fails, the answers and the record of the previous case must not remain.
         if request.record_path is not None:
             remove_earlier("--record", request.record_path)
         remove_earlier_answers(request)
@@ -98,7 +98,7 @@ def serve(request: PredictRequest, model_dir: Path, port: int = platform.INVOKE_
 
 
 def _find_package(arguments: argparse.Namespace, request: PredictRequest) -> Path:
-    """Find the package that answers. Raises `HecktorError`."""
+    """Return the folder or archive of the model package; raise `HecktorError` if the options do not fit it."""
     if arguments.model is not None and not request.uses_package:
         raise HecktorError("--model", f"found with method {request.method.name!r}", "a method that uses a package")
     if request.code and not request.uses_package:
@@ -112,15 +112,15 @@ def _find_package(arguments: argparse.Namespace, request: PredictRequest) -> Pat
     return find_shipped_package(request.edition.name if request.uses_package else DEFAULT_EDITION)
 
 
-def _make_request(arguments: argparse.Namespace, asked: PredictArguments) -> PredictRequest:
-    algorithm = asked.algorithm
+def _make_request(arguments: argparse.Namespace, checked: PredictArguments) -> PredictRequest:
+    algorithm = checked.algorithm
     return PredictRequest(
-        edition=asked.edition,
+        edition=checked.edition,
         algorithm=algorithm,
-        method=find_method(arguments.method, asked.edition, algorithm),
-        source=asked.source,
-        output_dir=asked.output_dir,
-        mask_path=asked.mask_path,
+        method=find_method(arguments.method, checked.edition, algorithm),
+        source=checked.source,
+        output_dir=checked.output_dir,
+        mask_path=checked.mask_path,
         device=arguments.device,
         time_limit_s=arguments.time_limit,
         max_passes=arguments.passes,
@@ -135,9 +135,9 @@ def _make_request(arguments: argparse.Namespace, asked: PredictArguments) -> Pre
 
 @contextmanager
 def _end_by_signal() -> Iterator[Termination]:
-    """Yield a termination that SIGTERM or the first Ctrl-C requests; a SIGTERM that was held back until now counts too.
+    """Yield a termination that SIGTERM or the first Ctrl-C requests, including a SIGTERM that was blocked until now.
 
-    SIGTERM is ignored afterwards if it was held back, because the answer is written then.
+    If SIGTERM was blocked before, it is ignored after the block, because the answers have been written by then.
     """
     termination = Termination()
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals

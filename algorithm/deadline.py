@@ -1,4 +1,4 @@
-"""The time limit of one case, and the errors and requests that end a computation early."""
+"""The time limit of one case, and the errors and requests that end its computation early."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 from contract.errors import TimeLimitError
 
-# Without a time limit a computation that shows no sign of life for this time hangs.
+# Without a time limit a computation counts as hung after this time without a finished tile.
 MAX_SILENCE_S: Final = 1800.0
 
 
@@ -23,6 +23,7 @@ class Termination:
         self.requested = False
 
     def request(self) -> None:
+        """Ask the computation to end; calling it again has no effect."""
         self.requested = True
 
 
@@ -63,7 +64,7 @@ class Deadline:
         self._stop = threading.Event()
 
     def elapsed_s(self) -> float:
-        """Return the seconds since the start."""
+        """Return the seconds since the start, `spent_s` included."""
         return self.clock() - self._started_s
 
     def left_s(self) -> float:
@@ -71,11 +72,11 @@ class Deadline:
         return self._limit_s - self._reserve_s - self.elapsed_s()
 
     def margin_s(self) -> float:
-        """Return the seconds until the limit itself."""
+        """Return the seconds until the limit itself, the reserve included; infinite without a limit."""
         return self._limit_s - self.elapsed_s()
 
     def is_overdue(self) -> bool:
-        """Return whether half of the reserve is used up, or whether the computation hangs if there is no limit."""
+        """Return whether half of the reserve is used up; without a limit, whether the computation hangs."""
         if self.time_limit_s is None:
             return self.clock() - self._last_sign_s > MAX_SILENCE_S
         return self.margin_s() < 0.5 * self._reserve_s
@@ -85,7 +86,7 @@ class Deadline:
         return cost_s <= self.left_s()
 
     def stop(self) -> None:
-        """Ask the computing thread to end after its present tile."""
+        """Ask the computing thread to end after its current tile."""
         self._stop.set()
 
     def is_stopped(self) -> bool:
@@ -93,14 +94,14 @@ class Deadline:
         return self._stop.is_set()
 
     def check(self) -> None:
-        """Show a sign of life; raise `StoppedError` if the computing thread should end."""
+        """Record that the computation is alive; raise `StoppedError` if it should end."""
         self._last_sign_s = self.clock()
         if self.is_stopped():
             raise StoppedError("asked to end")
 
 
 def process_age_s() -> float:
-    """Return the seconds since this process was started, the start of Python and the imports included (Linux)."""
+    """Return the seconds since this process started, including the start of Python and the imports (Linux only)."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s

@@ -1,4 +1,4 @@
-"""The state of one case, its answers, and their files, which are valid at every moment."""
+"""The state of one case, its answers, and their files, which are complete and valid at any moment."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ from contract.packages import DEFAULT_MIN_LESION_SIZES, MinLesionSizes
 
 LOGGER = logging.getLogger("hecktor")
 HeadValue = float | ClassValue
-# Of a risk or class: from the mask by a rule, the training's value in the manifest, or the edition's declaration.
+# The source of a fallback. For a risk or class it is a rule applied to the mask, the value of the training in the
+# manifest, or the value that the edition declares.
 FallbackSource = MaskSource | Literal["rule", "training", "declaration"]
 
 
 @dataclass(frozen=True)
 class Fallback:
-    """The source of what replaced an answer, and the reason."""
+    """The source of the value that replaced an answer, and the reason."""
 
     by: FallbackSource
     why: str
@@ -50,12 +51,12 @@ class CaseAnswers:
     """The answers of a case.
 
     Attributes:
-        segmented: The case with the segmentation behind the answers, and what it comes from.
-        mask: Labels on the CT's grid, None for an algorithm without a mask.
-        values: Risks and classes by name.
+        segmented: The case with the segmentation behind the answers, and the source of the segmentation.
+        mask: Labels (z, y, x) on the CT's grid; None for an algorithm without a mask.
+        values: Risks and classes by the name of the answer.
         fallbacks: The fallbacks by the name of the answer.
         notes: Lines for the log, such as features that are missing.
-        probabilities: Of the second of two classes, by name, from a head with calibration.
+        probabilities: Probability of the second of two classes, by the name of the answer, from heads with calibration.
         are_declared: Whether no feature was measured, so that the values come from the training or the declaration.
     """
 
@@ -74,7 +75,7 @@ class CaseAnswers:
 
 
 class Stages:
-    """Seconds by stage, ordered by the end of the stages; a stage does not count the stages inside it."""
+    """The seconds spent in each stage, in the order in which the stages ended; nested stages are not counted twice."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -107,7 +108,7 @@ class RunContext:
 
     @property
     def min_lesion_sizes(self) -> MinLesionSizes:
-        """Return the volumes below which a part of the mask is no lesion: the package's, or the defaults."""
+        """Return the volumes below which a component of the mask is no lesion: the package's, or the defaults."""
         return self.loaded.manifest.smallest_lesions if self.request.uses_package else DEFAULT_MIN_LESION_SIZES
 
     @property
@@ -118,7 +119,7 @@ class RunContext:
         return bool(self.loaded.manifest.code)  # readable even if the rest of the package is not
 
     def asks_user_code(self) -> bool:
-        """Return whether custom features are measured or a custom head answers; True if the package is unreadable."""
+        """Return whether the package has custom features or custom heads; True if the package cannot be read."""
         try:
             package = self.loaded.package
             heads = [package.head(self.request.method.head_name(spec)) for spec in self.request.algorithm.head_specs]
@@ -127,21 +128,21 @@ class RunContext:
         return bool(package.features) or any(list_custom_heads(head) for head in heads)
 
     def find_head(self, spec: AnswerSpec) -> Head:
-        """Return the head of a risk or class. Raises `ModelPackageError` if it is missing or cannot give the answer."""
+        """Return the head of a risk or class; raise `ModelPackageError` if it is missing or does not fit the answer."""
         name = self.request.method.head_name(spec)
         head = self.loaded.package.head(name)
         check_head(spec, head, name)
         return head
 
     def log_once(self, message: str, problem: BaseException | None = None) -> None:
-        """Log a warning, with the trace of an exception, the first time that it occurs in the case."""
+        """Log a warning, with the traceback of an exception, unless the case has logged the same warning before."""
         if message not in self._logged:
             self._logged.add(message)
             LOGGER.warning("%s", message, exc_info=problem)
 
 
 class AnswerFiles:
-    """The answers of a case so far: better answers replace all files of the answers before.
+    """The answers of a case written so far; `write` replaces all files of the previous answers.
 
     Every file is valid at any moment, even if the process is killed. A request without an output keeps its answers
     only in memory.
@@ -156,11 +157,11 @@ class AnswerFiles:
 
     @property
     def answers(self) -> CaseAnswers | None:
-        """Return the answers on disk, None before the first ones."""
+        """Return the answers written so far, without the mask until `close`; None if there are none."""
         return self._answers
 
     def write(self, answers: CaseAnswers) -> None:
-        """Write all answers or none; the mask stays compressed in memory until the answers are final.
+        """Write all answers or none; the mask is kept compressed in memory until `close`.
 
         Raises:
             OutputError: A file cannot be written.
@@ -175,7 +176,7 @@ class AnswerFiles:
             self._answers = replace(answers, mask=None)
 
     def close(self) -> CaseAnswers | None:
-        """Return the answers on disk, which no thread replaces from now on; wait for a write in progress."""
+        """Wait for a write in progress, refuse later ones, and return the final answers; None if there are none."""
         with self._lock:
             self._is_closed = True
             if self._answers is not None and self._packed_mask is not None:
@@ -184,14 +185,14 @@ class AnswerFiles:
             return self._answers
 
     def remove(self) -> None:
-        """Close, and remove the files of a case that failed."""
+        """Close the output, and remove the files of a case that failed."""
         self.close()
         if self._has_written:
             with suppress(OutputError):  # the failure itself is reported
                 remove_earlier_answers(self._request)
 
     def _write_files(self, answers: CaseAnswers) -> bytes | None:
-        """Write the files and return the packed mask."""
+        """Write the files, and return the compressed mask; None without a mask."""
         request, mask = self._request, answers.mask
         packed = None if mask is None else encode_mask(platform.MASK_FILE_NAME, mask, answers.geometry)
         if request.mask_path is not None and mask is not None:

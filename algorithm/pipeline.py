@@ -1,6 +1,6 @@
-"""Answer one case: attempts from coarse to final, each replacing the answers of the attempt before.
+"""Answer one case in attempts, from coarse to final; the answers of each attempt replace those of the previous one.
 
-A thread makes the attempts. Another one watches it and ends the case when the time is up.
+One thread makes the attempts. Another thread watches the time and ends the case when the time is up.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from contract.errors import Finding, HecktorError, InputError, OutputError, Time
 
 LOGGER = logging.getLogger("hecktor")
 
-# A PET that covers less than this share of the region's height is named, or left out.
-MIN_COVERED_SHARE: Final = 0.9
-MIN_USABLE_SHARE: Final = 0.2
+# A PET that covers less of the region's height than the first fraction gives a notice. A PET that covers less than the
+# second fraction is left out.
+MIN_COVERED_FRACTION: Final = 0.9
+MIN_USABLE_FRACTION: Final = 0.2
 HEAD_OR_NECK: Final = "a head or neck in view, the head up (+z)"
 REGION_IS_UNSURE: Final = "the region is unsure"
 MASK_STAYS_EMPTY: Final = "the mask stays empty, and image features use their training medians"
 POLL_S: Final = 0.05
-# Time to wait for better answers after SIGTERM; the platform kills 5 s after it.
+# Time to wait for better answers after SIGTERM; the platform kills the process 5 s after SIGTERM.
 PATIENCE_S: Final = 3.0
 
 
@@ -45,8 +46,8 @@ class Attempt:
     """One step of a case.
 
     Attributes:
-        name: Name for the log.
-        segment: Returns the segmentation, or None if it is no better than the segmentation before.
+        name: Name of the step in the log.
+        segment: Returns a segmentation, or None if there is none better than the previous one.
         answer: Computes the answers from the segmentation.
     """
 
@@ -58,13 +59,13 @@ class Attempt:
 def predict(request: PredictRequest, loaded: LoadedPackage, termination: Termination | None = None) -> Prediction:
     """Answer one case before its time is up, and write the run record and the probabilities if they are requested.
 
-    Where the edition declares a value for every answer, these values are written first. A thread then computes better
-    answers attempt by attempt, while this thread watches the clock and `termination`.
+    If the edition declares a value for every answer, these values are written first. Then a second thread computes
+    better answers attempt by attempt, while this thread watches the clock and `termination`.
 
     Raises:
-        HecktorError: The package, the case or the output is unusable, or the end came before there was an answer. No
-            file is left then.
-        Exception: A bug came before there was an answer. No file is left then either.
+        HecktorError: The package, the case or the output cannot be used, or the case ended before it had an answer. No
+            file remains.
+        Exception: A bug, before the case had an answer. No file remains.
     """
     reset_peaks()
     run = RunContext(request, loaded)
@@ -95,8 +96,9 @@ def answer_case(run: RunContext) -> None:
 def list_attempts(run: RunContext, segmenter: Segmenter) -> list[Attempt]:
     """List the attempts at a case, from coarse to final.
 
-    Before the first heads answer, declared values are written with the first mask, in case the features or a head
-    never end. Custom features and heads run once, after the same answers without them have been written.
+    If the edition declares a value for every answer, the first mask is written with these values before any feature is
+    measured, because features or heads may hang. User code for features and heads runs only in the last attempt, when
+    the answers without it have been written.
     """
     first, *later = segmenter.list_steps()
     attempts = [Attempt(name, segment, compute_answers) for name, segment in later]
@@ -119,7 +121,7 @@ def find_case_for_user_code(run: RunContext, segmenter: Segmenter) -> CaseSegmen
 
 
 def answer_with_user_code(run: RunContext, segmentation: CaseSegmentation) -> CaseAnswers:
-    """Compute all answers with custom features and heads, and note for the end of the case that they are awaited."""
+    """Compute all answers with custom features and heads; `run.awaits_user_code` is True in the meantime."""
     run.awaits_user_code = True
     answers = compute_answers(run, segmentation, with_user_code=True)
     run.awaits_user_code = False
@@ -129,8 +131,8 @@ def answer_with_user_code(run: RunContext, segmentation: CaseSegmentation) -> Ca
 def write_answers(run: RunContext, attempts: Sequence[Attempt]) -> None:
     """Run each attempt and write its answers, which replace the answers of the attempt before.
 
-    An attempt that fails is logged; an attempt whose answers need user code is passed over, because user code runs in
-    the last attempt. The exception of an attempt is raised only if no later attempt succeeds.
+    An attempt that fails is logged. An attempt whose answers need user code is skipped, because user code runs in the
+    last attempt. The exception of a failed or skipped attempt is raised only if no later attempt succeeds.
 
     Raises:
         HecktorError: The package or the output cannot be used.
@@ -171,7 +173,10 @@ def make_empty_case(run: RunContext) -> CaseSegmentation:
 
 
 def read(run: RunContext) -> Case:
-    """Read the case; without a PET or clinical variables if it must be answered anyway. Raises `InputError`."""
+    """Read the case; raise `InputError` if it cannot be used.
+
+    If the edition declares a value for every answer, a PET and clinical variables that cannot be used are left out.
+    """
     request = run.request
     with run.stages("read"):
         case = read_case(
@@ -188,7 +193,7 @@ def read(run: RunContext) -> Case:
 
 
 def find_region(run: RunContext, case: Case) -> tuple[Case, Region]:
-    """Find the region of head and neck; leave out a PET that covers little of its height."""
+    """Find the region of head and neck; return it with the case, without a PET that covers too little of its height."""
     with run.stages("localise"):
         region = cover_scan(case.scan) if run.request.whole_scan else localise(case)
         LOGGER.info("region: %s", region.summary())
@@ -200,9 +205,9 @@ def find_region(run: RunContext, case: Case) -> tuple[Case, Region]:
         if case.pet is None or region.is_empty:
             return case, region
         covered = compute_covered_height(case.pet.geometry, region.lower_mm, region.upper_mm)
-        if covered >= MIN_COVERED_SHARE:
+        if covered >= MIN_COVERED_FRACTION:
             return case, region
-        is_usable = covered >= MIN_USABLE_SHARE
+        is_usable = covered >= MIN_USABLE_FRACTION
         actual = f"covers {covered:.0%} of the height of the head and neck that the CT shows"
         run.notices.note(Finding("PET", actual, action="no uptake beyond" if is_usable else CT_ALONE))
         return case if is_usable else replace(case, pet=None), region
@@ -210,7 +215,7 @@ def find_region(run: RunContext, case: Case) -> tuple[Case, Region]:
 
 @dataclass(frozen=True)
 class WatchedAnswers:
-    """The answers on disk, and the reason why they are not the planned answers; empty if they are."""
+    """The final answers, and the reason for an early end, which is empty if the case ended as planned."""
 
     answers: CaseAnswers
     reason: str
@@ -219,15 +224,15 @@ class WatchedAnswers:
 def watch(
     compute: Callable[[], None], output: AnswerFiles, deadline: Deadline, termination: Termination
 ) -> WatchedAnswers:
-    """Run `compute`, which writes answers that become better and better, in a thread, and end it when the time is up.
+    """Run `compute`, which writes answers from coarse to final, in a thread, and end it when the time is up.
 
-    When `termination` is requested or the deadline is overdue, the thread is asked to stop after its present tile. If
-    it does not end within a few seconds, because native code hangs or is slow, the answers on disk are final.
+    When `termination` is requested or the deadline is overdue, the thread is asked to stop after its current tile. If
+    it does not end within a few seconds, because native code hangs or is slow, the answers written so far are final.
 
     Raises:
-        HecktorError: The package cannot be used; or the case or the output cannot be used, or the end came, before
-            there was an answer.
-        Exception: A bug came before there was an answer.
+        HecktorError: The package cannot be used. Or, before there was an answer, the case or the output could not be
+            used, or the time was up.
+        Exception: A bug, before there was an answer.
     """
     problems: list[BaseException] = []
 
@@ -242,7 +247,7 @@ def watch(
         reason = _wait(work, output, deadline, termination)
     except RuntimeError as error:  # too little memory for a thread
         problems.append(error)
-    except BaseException:  # Ctrl-C in a notebook, whose process lives on
+    except BaseException:  # Ctrl-C in a notebook, whose process goes on
         deadline.stop()
         raise
     finally:
@@ -261,7 +266,11 @@ def watch(
 
 
 def _wait(work: Callable[[], None], output: AnswerFiles, deadline: Deadline, termination: Termination) -> str:
-    """Run `work` in a thread until it ends, or until a few seconds after it should; return why it had to end early."""
+    """Run `work` in a thread until it ends, or until some seconds after it was asked to end.
+
+    Returns:
+        The reason for an early end; empty if `work` ended by itself.
+    """
     reason = _find_reason_to_end(output, deadline, termination)
     if reason:
         return reason
@@ -281,7 +290,7 @@ def _wait(work: Callable[[], None], output: AnswerFiles, deadline: Deadline, ter
 
 
 def _find_reason_to_end(output: AnswerFiles, deadline: Deadline, termination: Termination) -> str:
-    """Return why the computation has to end now; empty if it may go on."""
+    """Return why the computation has to end now; empty if it may continue."""
     if termination.requested:
         return "asked to end"
     if output.answers is None or not deadline.is_overdue():

@@ -1,4 +1,4 @@
-"""The end of a case: its prediction, the record of the run, and their lines in the log."""
+"""The end of a case: its prediction, the record of the run, and the lines about both in the log."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _WITHOUT_MASK: Final = (MaskSource.HEADER, MaskSource.NOTHING)
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The record of a case: its answers, what they come from, and what they took.
+    """The record of a case: its answers, their sources, and the time and memory that they took.
 
     `answers` holds risks and classes by answer, None for a mask; `probabilities` the probability of the second of two
     classes; `images` sizes and spacings (x, y, z) of CT and PET, None for a PET that is not used; `lesions` volume and
-    number of lesions of each label in the written mask, or else in the segmentation; `expected_dsc` the DSC of each
-    label by the networks' probabilities, empty without them and after an early end. `fallbacks` names the answers given
-    by a fallback, `fallback_by` which one ("PET threshold", "earlier mask", "empty mask", "rule", "training",
-    "declaration"), and `fallback_why` the reason. `region` describes the region that was searched (`Region.as_json`),
-    None for a method without images. `device` describes what made the passes and is None without passes. `package` is
-    the model package, None for a method without one; a notice says if it is the shipped one. `seconds` has the finished
-    stages. `time_limit_s` and `left_s` are None without a time limit.
+    number of lesions of each label in the written mask, or in the segmentation if no mask is written; `expected_dsc`
+    the DSC of each label that the networks' probabilities predict, empty without passes and after an early end.
+    `fallbacks` names the answers given by a fallback, `fallback_by` the fallback ("PET threshold", "earlier mask",
+    "empty mask", "rule", "training", "declaration"), and `fallback_why` the reason. `region` describes the region that
+    was searched (`Region.as_json`), None for a method without images. `device` describes the devices that made the
+    passes, None without passes. `package` is the model package, None for a method without one; a notice says if it is
+    the shipped package. `seconds` holds the finished stages. `time_limit_s` and `left_s` are None without a time limit.
     """
 
     edition: str
@@ -79,7 +79,7 @@ class RunRecord:
         }
 
     def summary(self) -> str:
-        """Describe in one line who answered, seconds by stage, passes, memory, fallbacks, notices and left time."""
+        """Describe in one line the package, seconds by stage, passes, memory, fallbacks, warnings and time left."""
         parts = [f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items()]
         if self.segmented_by == "network":
             parts.append(f"{self.passes_done} of {self.passes_planned} passes on {self.device}")
@@ -92,7 +92,7 @@ class RunRecord:
             parts.append(f"fallbacks for {' and '.join(self.fallbacks)}")
         if self.notices:
             parts.append(f"warnings: {len(self.notices)}")
-        # The usual method has the name of our baseline, but answers by any networks that the package has.
+        # The name of the usual method says nothing: it uses whatever networks the package has.
         by = [] if self.package is None else [f"package {self.package.name}"]
         by += [f"method {self.method}"] if self.package is None or self.method != BASELINE else []
         if self.time_limit_s is not None:
@@ -108,7 +108,8 @@ class Prediction:
         mask: Labels (0 background, 1 GTVp, 2 GTVn) on the CT's grid, uint8 in (z, y, x); None for an algorithm
             without a mask.
         geometry: The CT's grid.
-        risks: Risk answers by name: higher means earlier recurrence, or days for an answer declared as a time.
+        risks: Risk answers by name: higher means earlier recurrence; an answer declared as a time is in days, and
+            higher means later recurrence.
         classes: Class answers by name, such as True for HPV positive.
         record: How the case was answered.
     """
@@ -120,7 +121,7 @@ class Prediction:
     record: RunRecord
 
     def to_dict(self) -> dict[str, Any]:
-        """Answers and record as plain data, except `mask`, which stays an array."""
+        """Return answers and record as plain data, except `mask`, which stays an array."""
         return {
             "mask": self.mask,
             "risks": dict(self.risks),
@@ -130,13 +131,13 @@ class Prediction:
 
 
 def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> None:
-    """Say in the log which answers are final after an early end; declared values give a notice, too."""
+    """Log which answers are final after an early end; declared values and missing user code also give a notice."""
     segmented, segmentation = answers.segmented, answers.segmented.segmentation
     if answers.are_declared:
         what = "an empty mask and fallbacks" if segmented.by is MaskSource.HEADER else "fallbacks"
         run.notices.note(Finding("answers", reason, action=f"{what} are written"))
     elif run.awaits_user_code:
-        run.notices.note(Finding("user code", reason, action="the answers without it are kept"))
+        run.notices.note(Finding("user code", reason, action="the answers without user code are kept"))
     elif segmented.by in FALLBACK_MASKS:
         LOGGER.warning("*** FALLBACK *** %s: no pass has been made yet, the %s answers", reason, segmented.by)
     elif segmentation is None or segmented.by is MaskSource.NOTHING:
@@ -146,7 +147,10 @@ def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> None:
 
 
 def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
-    """Return the prediction with its run record, which is written if requested; a failure to write it is logged."""
+    """Log the answers, write record and probabilities if they are requested, and return the prediction.
+
+    A failure to write them is only logged.
+    """
     lesions = _count_lesions(answers)
     record = _make_record(run, answers, lesions)
     segmentation = answers.segmented.segmentation
@@ -226,7 +230,7 @@ def _describe_lesions(lesions: Mapping[str, float]) -> str:
 
 
 def _count_lesions(answers: CaseAnswers) -> dict[str, Any]:
-    """Count the lesions of each label and measure their volume in the written mask, or else in the segmentation."""
+    """Count the lesions of each label and measure their volume, in the written mask or else in the segmentation."""
     segmentation = answers.segmented.segmentation
     if answers.mask is not None:
         mask, grid = answers.mask, answers.geometry
@@ -277,7 +281,7 @@ def _make_record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, An
 
 
 def _calibrate_dsc(run: RunContext, segmentation: Segmentation) -> dict[str, float | None]:
-    """Compute the expected DSC of each label, calibrated where the package has a map."""
+    """Compute the expected DSC of each label, calibrated if the package has a calibration for the label."""
     maps = run.loaded.package.manifest.expected_dsc
     expected = expected_dsc(segmentation.logits)
     return {
@@ -287,11 +291,11 @@ def _calibrate_dsc(run: RunContext, segmentation: Segmentation) -> dict[str, flo
 
 
 def reset_peaks() -> None:
-    """Reset the peaks of memory; if the system refuses, the peaks since the start of the process remain."""
+    """Reset the peaks of memory; if the system refuses, they stay the peaks since the start of the process."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     if (cuda := _cuda_in_use()) is not None:
-        with suppress(RuntimeError):  # of a lost card, which the passes meet again
+        with suppress(RuntimeError):  # a lost card also fails the passes, which report it
             cuda.reset_peak_memory_stats()
 
 
@@ -305,13 +309,13 @@ def gpu_peak_memory_mib() -> float | None:
     cuda = _cuda_in_use()
     try:
         return None if cuda is None else float(cuda.max_memory_reserved() / 2**20)
-    except RuntimeError:  # of a lost card; the answers are valid
+    except RuntimeError:  # the card is lost, but the answers are valid
         return None
 
 
 def _cuda_in_use() -> Any:
-    """`torch.cuda` if a card is in use, else None; never imports torch."""
-    # After an early end another thread may still be importing it.
+    """Return `torch.cuda` if a card is in use, else None; torch is never imported here."""
+    # After an early end another thread may still be importing torch.
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     is_initialized = getattr(cuda, "is_initialized", None)
     return cuda if is_initialized is not None and is_initialized() else None

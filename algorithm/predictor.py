@@ -1,4 +1,4 @@
-"""Python interface of the algorithm."""
+"""The Python interface of the algorithm."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from contract.packages import PackageIdentity, chosen_edition
 
 
 class Predictor:
-    """Answers cases with one model package, loaded once. It raises the errors of `hecktor predict`."""
+    """Answers cases with one model package, which is loaded once; the errors are those of `hecktor predict`."""
 
     def __init__(
         self,
@@ -40,19 +40,19 @@ class Predictor:
         """Load the package and its network.
 
         Args:
-            package: Folder of the model package; None takes /opt/ml/model if it holds one, else the edition's shipped
-                package.
-            edition: Name of an edition, or path of its JSON file; None takes the edition of the package, HECKTOR 2025
-                without one.
-            task: Task of the edition by name or number; None for the first one.
+            package: Folder of the model package; None takes the package in /opt/ml/model if there is one, otherwise the
+                package that is shipped for the edition.
+            edition: Name of an edition, or path of its JSON file; None takes the edition of `package`, or HECKTOR 2025
+                without `package`.
+            task: Name or number of a task of the edition; None takes the first task.
             device: "auto", "cpu" or "cuda".
-            passes: Largest number of passes of the network for each case; None makes all, or those that fit the time.
+            passes: Maximum number of passes of the network for each case; None makes all, or those that fit the time.
             time_limit_s: Seconds for each case; None sets no limit.
             code: Folders of user code that the package names, such as `my_model`.
             whole_scan: Whether lesions are searched in the whole scan, as nnU-Net does, not only in head and neck.
 
         Raises:
-            HecktorError: Edition, task, package or device is unknown or unusable.
+            HecktorError: The edition, task, package or device is unknown or cannot be used.
         """
         self.edition = chosen_edition(edition, None if package is None else Path(package))
         self.algorithm = self.edition.algorithms[0] if task is None else self.edition.find_algorithm(task)
@@ -76,11 +76,15 @@ class Predictor:
 
     @property
     def identity(self) -> PackageIdentity:
-        """Name and checksum of the package."""
+        """Return the name and the checksum of the package."""
         return self._loaded.identity
 
     def predict(self, folder: Path | str) -> Prediction:
-        """Answer the case in a folder of the platform's `/input` layout; writes no file. Raises `HecktorError`."""
+        """Answer the case in a folder of the platform's `/input` layout, without writing a file.
+
+        Raises:
+            HecktorError: The case cannot be read or answered.
+        """
         return self._predict(Path(folder))
 
     def predict_files(
@@ -91,15 +95,16 @@ class Predictor:
         *,
         probabilities_dir: Path | None = None,
     ) -> Prediction:
-        """Answer a case in plain images, as `hecktor predict --ct --pet --ehr`; writes no other file.
+        """Answer a case in plain images, as `hecktor predict --ct --pet --ehr` does, but without writing its answers.
 
         Args:
-            ct: HU, in any format of `--ct`.
-            pet: SUV; None takes CASE_0001 beside a CT with nnU-Net's name CASE_0000.
-            ehr: Clinical variables, JSON; None answers only the mask.
+            ct: Image of the CT in HU, in any format of `--ct`.
+            pet: Image of the PET in SUV; None takes CASE_0001 next to a CT with nnU-Net's name CASE_0000.
+            ehr: JSON file of the clinical variables; with None only the mask is answered.
+            probabilities_dir: Folder to which the probabilities of GTVp and GTVn are written; None writes none.
 
         Raises:
-            HecktorError: A file is absent or unusable, or the task has no mask and `ehr` is None.
+            HecktorError: A file is absent or cannot be used, or the task has no mask and `ehr` is None.
         """
         files = make_case_files(Path(ct), None if pet is None else Path(pet), None if ehr is None else Path(ehr))
         algorithm = self.algorithm if ehr is not None else self._mask_alone()
@@ -118,9 +123,10 @@ class Predictor:
         Args:
             ct: HU in (z, y, x).
             ct_geometry: The CT's grid, LPS in mm.
-            pet: SUV in (z, y, x), on a grid of its own.
+            pet: SUV in (z, y, x), on its own grid.
             pet_geometry: The PET's grid, LPS in mm.
-            ehr: Clinical variables with the keys of `ehr.json`; absent ones count as missing.
+            ehr: Clinical variables with the keys of `ehr.json`; an absent key is a missing value. None is the same as
+                no keys.
 
         Raises:
             HecktorError: An array does not fit its geometry, or the case cannot be answered.

@@ -1,6 +1,6 @@
-"""The request for one case: its method, its files and its limits; and the removal of what an earlier run left there.
+"""The request for one case: its method, its files and its limits; and the removal of files that an earlier run wrote.
 
-Importing this module imports no library.
+Importing this module imports no large library.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ class Method:
 
     Attributes:
         name: Name on the command line.
-        segmenter: Finds the lesions; "threshold" is a case's fallback, None is for only clinical variables.
-        needs: Modality of an input that the method needs; None for any.
-        kinds: Kinds of answers that the method gives itself; for other risks and classes it gives their fallbacks.
-        head_suffix: Added to the name of an answer's head in the model package.
+        segmenter: How lesions are segmented: "network"; "threshold", which is also the fallback of the network; or None
+            for a method that uses only clinical variables.
+        kinds: Kinds of answers that the method computes; other risks and classes get their fallbacks.
+        head_suffix: Suffix of the names of its heads in the model package.
+        needs: Modality of an input that the edition must have; None for any edition.
     """
 
     name: str
@@ -44,17 +45,17 @@ class Method:
     needs: Modality | None = None
 
     def head_name(self, answer: AnswerSpec) -> str:
-        """Name of the model package's head for a risk or class answer.
+        """Return the name of the model package's head for a risk or class.
 
         Raises:
-            ModelPackageError: The method reads no heads of this kind.
+            ModelPackageError: The method uses no heads for answers of this kind.
         """
         if answer.kind not in self.kinds:
             raise ModelPackageError(f"method {self.name!r}", f"no head for {answer.name}")
         return answer.head + self.head_suffix
 
     def answers(self, algorithm: Algorithm) -> bool:
-        """Return whether the method can give every answer of the algorithm, by itself or by a fallback for a head."""
+        """Return whether the method gives every answer of the algorithm: computes it, or has a fallback for it."""
         inputs = algorithm.registered_inputs if algorithm.modality == MR else algorithm.inputs
         if self.needs is not None and not any(image.modality == self.needs for image in inputs.values()):
             return False
@@ -95,21 +96,22 @@ class PredictRequest:
     """One case to answer.
 
     Attributes:
-        edition: Gives the inputs and the clinical variables.
-        algorithm: Gives the answers.
+        edition: Declares the inputs and the clinical variables.
+        algorithm: Declares the answers.
         method: The baseline or a comparator.
         source: The platform's `/input` folder, plain files, or scans in memory.
         output_dir: The platform's `/output` folder; None writes no files there.
         device: "auto", "cpu" or "cuda".
         time_limit_s: Seconds for the case, `spent_s` included; None sets no limit.
-        max_passes: Limit on the passes of the network; None makes all that fit the time.
+        spent_s: Seconds of the time limit that have already passed.
+        max_passes: Maximum number of passes of the network; None makes all that fit the time.
         probabilities_dir: Folder for the probabilities (`algorithm.masks.segmentation`); None writes none.
         record_path: JSON file for the run record; None writes none.
         mask_path: Image file for the mask, for an algorithm that answers only a mask, without an `output_dir`.
-        is_shipped: No model package was given, so the shipped one answers.
-        code: Folders of user code; the code of the image is used if there are no folders.
-        limits_card: Take no more of a card than the platform's has, as the edition's limit demands.
-        contours_path: Mask of the lesions in place of those that the network would find; None without one.
+        is_shipped: Whether the shipped model package answers, because no other one was named or uploaded.
+        code: Folders of user code; without folders the code in the image is used.
+        contours_path: Mask of lesions to use instead of the network's; None for no such mask.
+        limits_card: Whether to use no more GPU memory than the platform's GPU has.
         whole_scan: Whether lesions are searched in the whole scan, as nnU-Net does, not only in head and neck.
     """
 
@@ -133,12 +135,12 @@ class PredictRequest:
 
     @property
     def uses_package(self) -> bool:
-        """Return whether the method needs a model package for this algorithm."""
+        """Return whether the method uses a model package to give the answers of this algorithm."""
         return self.method.segmenter == "network" or bool(self.algorithm.head_specs)
 
 
 def list_answer_paths(algorithm: Algorithm, output_dir: Path) -> dict[str, Path]:
-    """Return the file of each answer, by its name."""
+    """Return the path of each answer's file, by the name of the answer."""
     paths = {answer.name: answer.socket.path_under(output_dir) for answer in algorithm.answers}
     if (mask := algorithm.mask_spec) is not None:
         paths[mask.name] /= platform.MASK_FILE_NAME
@@ -146,12 +148,12 @@ def list_answer_paths(algorithm: Algorithm, output_dir: Path) -> dict[str, Path]
 
 
 def remove_answers(paths: Iterable[Path], output_dir: Path | None = None) -> None:
-    """Remove the files that a task writes, which would look like this case's if it fails; files of other tasks stay.
+    """Remove answers of an earlier case, so that they cannot be mistaken for answers of a case that fails.
 
-    Of the folders below `output_dir`, those that are empty then go as well.
+    Their folders below `output_dir` are also removed, if they are then empty.
 
     Raises:
-        OutputError: A file cannot be removed, such as one of another user.
+        OutputError: A file cannot be removed, for example because it belongs to another user.
     """
     for path in paths:
         _remove(path)
@@ -170,7 +172,11 @@ def _remove(path: Path) -> None:
 
 
 def remove_earlier(option: str, path: Path) -> None:
-    """Remove what an earlier case wrote, which would look like this one's if the case fails. Raises `OutputError`."""
+    """Remove a file of an earlier case, so that it cannot be mistaken for a file of a case that fails.
+
+    Raises:
+        OutputError: The file of the option `option` cannot be removed.
+    """
     try:
         path.unlink(missing_ok=True)
     except OSError as problem:
@@ -178,7 +184,7 @@ def remove_earlier(option: str, path: Path) -> None:
 
 
 def remove_earlier_answers(request: PredictRequest) -> None:
-    """Remove the files that the task of the request writes. Raises `OutputError`."""
+    """Remove the answers of an earlier case from the outputs of the request. Raises `OutputError`."""
     paths = [] if request.mask_path is None else [request.mask_path]
     if request.output_dir is not None:
         paths += list_answer_paths(request.algorithm, request.output_dir).values()

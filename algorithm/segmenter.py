@@ -1,4 +1,4 @@
-"""Segment one case, from coarse to final: by the PET threshold, by the first pass of the networks, by all passes."""
+"""Segment one case, from coarse to final: by the PET threshold, the first pass of the networks, and all passes."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ LOGGER = logging.getLogger("hecktor")
 PHYSIOLOGIC_UPTAKE: Final = "the empty mask is kept, because necks have physiologic uptake: check the PET"
 
 
-# The name of a step for the log, and the function that makes its segmentation.
+# The name of a step in the log, and the function that makes its segmentation.
 Step = tuple[str, Callable[[], CaseSegmentation | None]]
 
 
 class Segmenter:
-    """The segmentations of one case, each better than the one before.
+    """Makes the segmentations of one case, from coarse to final.
 
     The region is None for a method that segments nothing.
     """
@@ -64,7 +64,7 @@ class Segmenter:
         return steps
 
     def get_latest(self) -> CaseSegmentation | None:
-        """Return the segmentation of the latest step that succeeded."""
+        """Return the segmentation of the latest step that succeeded; None before the first one."""
         return self._latest
 
     def segment_nothing(self) -> CaseSegmentation:
@@ -72,7 +72,7 @@ class Segmenter:
         return self._keep(None, MaskSource.NOTHING)
 
     def segment_by_threshold(self) -> CaseSegmentation:
-        """Segment by the PET threshold; for MR take the mask of the earlier visit, or an empty mask."""
+        """Segment by the PET threshold; for MR use the mask of the earlier visit, or an empty mask."""
         region = self._searched_region
         with self._run.stages("threshold"):
             self._threshold = segment_by_threshold(self._case, region)
@@ -80,7 +80,7 @@ class Segmenter:
         return self._keep(self._threshold, source)
 
     def segment_by_contours(self) -> CaseSegmentation | None:
-        """Take the contours that come with the case."""
+        """Use the contours that come with the case; return None if there are none."""
         if self._case.contours is None:
             return None
         with self._run.stages("contours"):
@@ -91,11 +91,11 @@ class Segmenter:
     def make_first_pass(self) -> CaseSegmentation | None:
         """Load the networks and make one pass over the region.
 
-        If no pass fits, the log says that the segmentation before it answers.
+        If there is too little time or memory for a pass, the fallback answers, which is logged, and None is returned.
 
         Raises:
             ModelPackageError: The package cannot be used.
-            NoPassFitsError: No pass fits, and there is no segmentation before it.
+            NoPassFitsError: There is too little time or memory for a pass, and there is no fallback.
             StoppedError: The time is up.
         """
         run = self._run
@@ -121,7 +121,10 @@ class Segmenter:
         return self._keep(self._by_networks, MaskSource.NETWORK)
 
     def make_all_passes(self) -> CaseSegmentation | None:
-        """Make the other passes that fit the time; note uptake that the networks do not take for a lesion."""
+        """Make the remaining passes that fit the time; return None if no further pass was made.
+
+        A notice is given if the networks find nothing where the PET threshold finds uptake.
+        """
         if self._passes is None or self._image is None or self._by_networks is None:
             return None
         with self._hold_networks(), self._run.stages("segment"):
@@ -135,9 +138,9 @@ class Segmenter:
 
     @contextmanager
     def _hold_networks(self) -> Iterator[None]:
-        """Hold the loaded networks and the settings of inference.
+        """Reserve the loaded networks for this case, under the settings of inference.
 
-        A case that ended early may still be in its last tile: its networks are waited for.
+        An earlier case that ended early may still compute its last tile; wait for it.
         """
         run, package = self._run, self._run.loaded
         with package.in_use, ExitStack() as settings:
@@ -150,13 +153,13 @@ class Segmenter:
             yield
 
     def _make_image(self) -> CaseImage:
-        """Return the case as the networks see it."""
+        """Return the case as the networks get it."""
         from algorithm.network.preprocessing import make_case_image
 
         return make_case_image(self._case, self._searched_region, self._run.loaded.package)
 
     def _prepare_passes(self, image: CaseImage) -> Passes:
-        """Return the passes over an image. Raises `NoPassFitsError` if no network can answer the case."""
+        """Return the passes over an image; raise `NoPassFitsError` if no network can segment the case."""
         from algorithm.network.passes import Passes, choose_passes
         from algorithm.network.tiles import NetworkImage
 
@@ -167,7 +170,7 @@ class Segmenter:
         return Passes(channels, chosen, loaded.networks, run.deadline, loaded.device, run.notices)
 
     def _convert(self, progress: Progress, image: CaseImage) -> Segmentation:
-        """Return the segmentation of the passes so far, postprocessed by the package's rules."""
+        """Make the segmentation from the passes so far, postprocessed by the package's rules if it has any."""
         ct, *registered = image.scans
         segmentation = Segmentation(
             logits=progress.logits,
@@ -185,7 +188,7 @@ class Segmenter:
         return segmentation
 
     def _keep(self, segmentation: Segmentation | None, source: MaskSource) -> CaseSegmentation:
-        """Return the case with a segmentation, which is now the latest one."""
+        """Return the case with this segmentation, and remember it as the latest one."""
         self._latest = CaseSegmentation(self._case, source, segmentation, self._region)
         return self._latest
 
@@ -196,7 +199,7 @@ class Segmenter:
         return self._region
 
     def _note_uptake(self, threshold: Segmentation, by_network: Segmentation) -> None:
-        """Note that the networks find nothing where the PET threshold finds uptake, if they do."""
+        """Give a notice if the networks find nothing where the PET threshold finds uptake."""
         hot = threshold.mask() > 0
         if by_network.mask().any() or not hot.any():
             return

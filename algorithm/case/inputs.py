@@ -1,7 +1,7 @@
 """Find the inputs of a case (declared paths, `inputs.json`, or plain files), and collect warnings about them.
 
-The plain files of many cases have nnU-Net's names, the names of a release of HECKTOR, equal names in two folders, or
-paths in a table.
+Many cases are found by nnU-Net's file names, in the layout of a release of HECKTOR, by equal file names in two folders,
+or by the paths in a table.
 """
 
 from __future__ import annotations
@@ -50,7 +50,11 @@ class CaseFiles:
 
 
 def make_case_files(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
-    """Return a case in plain files; without `pet` the PET is CASE_0001 next to a CT with nnU-Net's name CASE_0000."""
+    """Return a case in plain files; without `pet` the PET is CASE_0001 next to a CT with nnU-Net's name CASE_0000.
+
+    Raises:
+        InputError: A file does not exist or is no image, there is no PET, or CT and PET are the same file.
+    """
     files = CaseFiles(ct, find_pet(ct) if pet is None else pet, ehr)
     for option, path in zip(("--ct", "--pet", "--ehr"), files.paths, strict=False):
         if not path.is_file():
@@ -63,7 +67,10 @@ def make_case_files(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
 
 
 def find_pet(ct: Path) -> Path:
-    """Return the path of the PET CASE_0001 for a CT named CASE_0000, as nnU-Net does; else raise `InputError`."""
+    """Return the path of the PET, CASE_0001, for a CT with nnU-Net's name CASE_0000; else raise `InputError`.
+
+    The PET may not exist.
+    """
     suffix = find_image_suffix(ct, NAMED_IMAGE_SUFFIXES) or ""
     stem = ct.name[: len(ct.name) - len(suffix)]
     if not suffix or not stem.endswith(_NNUNET_CT):
@@ -73,11 +80,11 @@ def find_pet(ct: Path) -> Path:
 
 
 def find_input(root: Path, socket: Socket, notices: Notices) -> Path:
-    """Find the socket's folder or image (image sockets) or file (JSON sockets) below `root`.
+    """Find the path of a socket below `root`: a folder or an image for an image socket, a file for a JSON socket.
 
-    If the declared path holds no input, an entry of `inputs.json` with the socket's slug may name another one, which
+    If the declared path holds no input, an entry of `inputs.json` with the socket's slug may name another path, which
     gives a notice. A listed path that leads out of `root` is never used. Without a usable entry, the declared path is
-    returned.
+    returned, which may not exist.
     """
     declared = socket.path_under(root)
     if _holds_input(declared, socket) or not (root / LISTING).is_file():
@@ -86,7 +93,7 @@ def find_input(root: Path, socket: Socket, notices: Notices) -> Path:
         try:
             is_inside = (root / path).resolve().is_relative_to(root.resolve())
             holds_input = is_inside and _holds_input(root / path, socket)
-        except (OSError, RuntimeError, ValueError):  # too long or otherwise no path, or links in a circle
+        except (OSError, RuntimeError, ValueError):  # too long, not a path, or links in a circle
             continue
         if not is_inside:
             notices.note(Finding(LISTING, f"{path!r} of {socket.slug} leads out of the input folder", action="ignored"))
@@ -98,7 +105,7 @@ def find_input(root: Path, socket: Socket, notices: Notices) -> Path:
 
 
 def find_image(path: Path) -> Path:
-    """Return the image at `path`, which may be the folder of the image."""
+    """Return the image at `path`, which is an image or a folder that holds only one; else raise `InputError`."""
     return path if path.is_file() else find_single_image(path)
 
 
@@ -120,7 +127,7 @@ def _holds_input(path: Path, socket: Socket) -> bool:
 
 @dataclass
 class Notices:
-    """Collects the findings about a case, which is answered all the same: one failed case fails a whole submission."""
+    """Collects findings about a case, which is answered nevertheless: one failed case fails a whole submission."""
 
     findings: list[Finding] = field(default_factory=list)
 
@@ -139,13 +146,13 @@ _LAYOUTS: Final = (
 
 @dataclass(frozen=True)
 class BatchCase:
-    """The files of one of many cases; some of them may be absent.
+    """The files of one of many cases; a file may not exist, which fails the case when it is read.
 
     Attributes:
         patient_id: Name of the case.
         ct: CT in HU.
         pet: PET in SUV.
-        ehr: File of the clinical variables; None without one.
+        ehr: File of the clinical variables; None if there is no such file.
         clinical: Clinical variables from the table of a release, in place of `ehr`.
     """
 
@@ -170,11 +177,11 @@ def find_cases(
         ct: Folder with the CTs, or a CSV file with paths.
         pet: Folder with the PETs; None if they are next to the CTs.
         ehr: Folder with clinical variables `CASE.json`; None takes them from the table or the release.
-        edition: Gives the names of files in a release.
-        algorithm: Task whose folder of the release is taken.
+        edition: Declares the file names in a release.
+        algorithm: Task whose folder in the release is used.
 
     Raises:
-        InputError: No case, or a table that cannot be read.
+        InputError: There is no case, two cases have the same name, or the table cannot be read.
     """
     if ct.is_file():
         if pet is not None or ehr is not None:
@@ -199,11 +206,17 @@ def find_cases(
 def find_nnunet_cases(
     ct_folder: Path, pet_folder: Path, ct_number: int = 0, pet_number: int = 1
 ) -> tuple[BatchCase, ...]:
-    """Find the cases CASE_000n of nnU-Net's `imagesTr` or `imagesTs`.
+    """Find the cases of nnU-Net's `imagesTr` or `imagesTs`, whose files are named CASE_0000 and CASE_0001.
+
+    Args:
+        ct_folder: Folder with the CTs.
+        pet_folder: Folder with the PETs, which may be the same.
+        ct_number: Channel number of the CT in the file names.
+        pet_number: Channel number of the PET.
 
     Returns:
-        The cases by name: one for each CT, and one for each PET without a CT in the same folder, whose absent file
-        fails it later. Empty if no file has the name of a CT.
+        The cases in the order of their names: one for each CT, and, if both folders are the same, one for each PET
+        without a CT, which fails when its CT is read. Empty if no file has the name of a CT.
 
     Raises:
         InputError: An image of a case exists in two formats.
@@ -223,7 +236,11 @@ def find_nnunet_cases(
 
 
 def _list_channel(folder: Path, number: int) -> dict[str, Path]:
-    """List the images CASE_000n of one channel by case; raise `InputError` if one exists in two formats."""
+    """Find the image of each case in one channel, by the name of the case.
+
+    Raises:
+        InputError: An image exists in two formats.
+    """
     mark = f"_{number:04}"
     path_of: dict[str, Path] = {}
     for path in _list_images(folder):
@@ -236,12 +253,12 @@ def _list_channel(folder: Path, number: int) -> dict[str, Path]:
 
 
 def read_case_table(path: Path) -> tuple[BatchCase, ...]:
-    """Read the cases of a CSV file with the columns `PatientID`, `CT`, `PET` and, if there are any, `EHR`.
+    """Read the cases of a CSV file with the columns `PatientID`, `CT` and `PET`, and optionally `EHR`.
 
     Relative paths start at the file's folder.
 
     Raises:
-        InputError: The table cannot be read, lacks a column, or a row lacks a cell.
+        InputError: The table cannot be read, lacks a column or has one twice, or a row lacks a cell.
     """
     cells = read_cells(path)
     places = _find_columns(cells, path)
@@ -259,7 +276,7 @@ def read_case_table(path: Path) -> tuple[BatchCase, ...]:
 
 
 def _find_columns(cells: CsvCells, path: Path) -> dict[str, int]:
-    """Return the place of each column of `TABLE_COLUMNS`, in any case of letters.
+    """Return the index of each column of `TABLE_COLUMNS` that the table has; upper and lower case are the same.
 
     Raises:
         InputError: A required column is absent, or a column is repeated.
@@ -276,7 +293,7 @@ def _find_columns(cells: CsvCells, path: Path) -> dict[str, int]:
 def _find_release_cases(
     root: Path, pet_root: Path | None, edition: Edition, algorithm: Algorithm
 ) -> tuple[BatchCase, ...]:
-    """Find the patients of a release's folder, with the clinical variables of its table if there is a single one."""
+    """Find the patients in a release's folder, with their clinical variables if the release has exactly one table."""
     folder = find_task_folder(root, edition, algorithm)
     pets = folder.path if pet_root is None else find_task_folder(pet_root, edition, algorithm).path
     tables = [read_table(table, table.name, edition) for table in folder.tables]
@@ -305,7 +322,7 @@ def _name_case(path: Path) -> str:
 
 
 def _check_names(cases: tuple[BatchCase, ...]) -> None:
-    """Raise `InputError` if two cases have one name, as files of two formats or two rows would."""
+    """Raise `InputError` if two cases have the same name, from two file formats or two rows of a table."""
     case_of: dict[str, BatchCase] = {}
     for case in cases:
         first = case_of.setdefault(case.patient_id, case)

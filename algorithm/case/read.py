@@ -36,11 +36,11 @@ from contract.platform import is_system_name
 LOGGER = logging.getLogger("hecktor")
 
 BODY_HU: Final = -300
-SMALLEST_SIZE: Final = (16, 16, 4)
-CT_ALONE: Final = "going on with the CT alone; expect an empty mask"
-_WITHOUT_DOSE: Final = "going on without it"
+MIN_SIZE_VOXELS: Final = (16, 16, 4)
+CT_ALONE: Final = "continuing with only the CT; expect an empty mask"
+_WITHOUT_DOSE: Final = "continuing without it"
 _WITHOUT_CONTOURS: Final = "the network finds the lesions instead"
-_WITHOUT_CLINICAL: Final = "going on without clinical variables"
+_WITHOUT_CLINICAL: Final = "continuing without clinical variables"
 
 
 class WrongScanError(InputError):
@@ -51,15 +51,14 @@ class WrongScanError(InputError):
 class Case:
     """Images and clinical variables of one patient.
 
-    `scan` is the CT in HU (int16, air where it was padded), `pet` the PET in SUV (float32, finite, not negative).
+    For PET/CT, `scan` is the CT in HU (int16; padding has the value of air) and `pet` the PET in SUV (float32, finite,
+    not negative). `pet` is None if it cannot be used with this CT, because all voxels are zero or it does not overlap
+    the CT. `dose` is the planned dose in Gy on its own grid, None without a dose. `contours` is a lesion mask on the
+    CT's grid that comes with the case, None if the algorithm has to find the lesions.
 
-    `pet` is None if the PET is useless for this CT (all zero, or no overlap): only the CT is used. `dose` is the
-    planned dose in Gy on its own grid, None without a dose; `contours` is a mask of the lesions on the CT's grid that
-    comes with the case, None if the algorithm looks for them.
-
-    A case of an edition of MR has no PET, and `scan` is its MR (float32, finite), whose grid the answer takes.
-    `registered` are the further channels of the networks: MR images, and one image of 0 and 1 for each structure of a
-    mask; `earlier` is the mask of the earlier visit.
+    For MR (`is_mr`), `scan` is the MR (float32, finite) on whose grid the mask is answered. `registered` holds the
+    other channels of the networks: MR images, and for a mask one image of 0 and 1 for each structure. `earlier` is the
+    mask of the earlier visit, None without one.
     """
 
     scan: Volume
@@ -83,12 +82,12 @@ class Case:
 
     @property
     def has_pet_threshold(self) -> bool:
-        """Return whether the PET threshold segments the case: it does for PET/CT, also without a usable PET."""
+        """Return whether the fallback for this case is the PET threshold: for PET/CT, even without a usable PET."""
         return not self.is_mr
 
     @property
     def outside(self) -> float:
-        """Return the value of `scan` beyond its grid: air in HU, or no signal."""
+        """Return the value to assume outside the grid of `scan`: air in HU, or 0 for MR."""
         return 0 if self.is_mr else PADDING_HU
 
 
@@ -114,14 +113,20 @@ def read_case(
     tolerant: bool = False,
     contours: Path | None = None,
 ) -> Case:
-    """Read CT, PET, clinical variables, and dose and contours if the algorithm has these inputs and the case has them.
+    """Read CT, PET and clinical variables, and dose and contours if the algorithm has these inputs and they exist.
 
-    `contours` is a file that replaces that input. With `tolerant`, a PET, clinical variables or contours that cannot be
-    used are left out with a notice.
+    Args:
+        source: The case.
+        edition: Declares the inputs and the clinical variables.
+        algorithm: Task, which may declare further inputs.
+        notices: Collects what was repaired or left out.
+        tolerant: Whether a PET, clinical variables or contours that cannot be used are left out with a notice.
+        contours: File of a lesion mask that replaces the input of contours.
 
     Raises:
-        InputError: The CT's socket holds anything but one usable 3D image. Unless `tolerant`, the same of the PET, and
-            `ehr.json` is no JSON object, or absent for an algorithm that answers more than a mask.
+        InputError: There is not exactly one usable 3D image of the CT, or CT and PET are swapped. Unless `tolerant`,
+            also for the PET and the contours, and if `ehr.json` is not a JSON object, or is absent for an algorithm
+            that answers more than a mask.
     """
     if algorithm.modality == MR:
         return _read_mr_folder(source, algorithm, notices)
@@ -152,7 +157,13 @@ def _read_mr_folder(source: CaseSource, algorithm: Algorithm, notices: Notices) 
 
 
 def read_mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: Notices) -> Case:
-    """Read a case of MR from the files of its inputs by name, the scan first; `channels` is a field of `Algorithm`.
+    """Read a case of MR.
+
+    Args:
+        paths: File of each input by the input's name; the first one is the scan.
+        channels: Names of the inputs that are channels of the networks, `Algorithm.channels`; another input is the mask
+            of the earlier visit.
+        notices: Collects what was repaired.
 
     Raises:
         InputError: An image is unusable, or does not overlap the scan.
@@ -176,18 +187,18 @@ def read_mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: 
 
 
 def _clean_mr(image: Volume, name: str, notices: Notices) -> Volume:
-    """Return an MR as float32 with finite values; implausible values give a notice."""
+    """Return an MR as float32, with 0 for values that are not finite; such values and an empty MR give a notice."""
     checked = _check_size(image, name)
     array = _replace_nonfinite(
         Volume(checked.array.astype(np.float32), checked.geometry), 0.0, name, "zero", notices
     ).array
     if not array.any():
-        notices.note(Finding(f"MR {name}", "all voxels are zero", action="going on with it"))
+        notices.note(Finding(f"MR {name}", "all voxels are zero", action="continuing with it"))
     return Volume(array, image.geometry)
 
 
 def read_header_case(source: CaseSource, edition: Edition) -> Case:
-    """Read only the header of the CT and return a case of air on its grid, which takes no memory.
+    """Read only the header of the CT, and return a case of air on its grid, whose array takes no memory.
 
     Raises:
         InputError: The header cannot be read.
@@ -203,7 +214,7 @@ def read_header_case(source: CaseSource, edition: Edition) -> Case:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads a case of CT and PET; `tolerant` as in `read_case`."""
+    """Reads a case of PET/CT; `tolerant` as in `read_case`."""
 
     edition: Edition
     algorithm: Algorithm
@@ -240,7 +251,11 @@ class _Reader:
         return Case(ct, pet, patient)
 
     def read_contours(self, source: CaseSource, ct: Geometry, path: Path | None) -> Volume | None:
-        """Read a mask of the lesions on the CT's grid, from `path`, or of the case if the algorithm has this input."""
+        """Read the lesion mask from `path`, or from the case if the algorithm has this input; None without contours.
+
+        Raises:
+            InputError: The contours are required but absent, not a mask, or not on the CT's grid; unless tolerant.
+        """
         contours: Volume | None = None
         with self._tolerate(_WITHOUT_CONTOURS):
             path = path or self._find_contours(source)
@@ -252,7 +267,7 @@ class _Reader:
         return contours
 
     def _find_contours(self, source: CaseSource) -> Path | None:
-        """Find the image of the contours; None without such an input, or if an optional image is absent."""
+        """Find the image of the contours; None if the algorithm has no such input, or an optional image is absent."""
         required = self.algorithm.inputs.get(CONTOURS)
         socket = required or self.algorithm.optional_inputs.get(CONTOURS)
         if required is not None and not isinstance(source, Path):
@@ -263,7 +278,7 @@ class _Reader:
         return find_image(path) if required is not None or path.exists() else None
 
     def _record(self, path: Path | None) -> PatientRecord | None:
-        """Read `ehr.json`; its absence is a warning for an algorithm that answers only a mask."""
+        """Read `ehr.json`; its absence only gives a notice for an algorithm that answers only a mask."""
         record: PatientRecord | None = None
         if path is None or (not self.algorithm.head_specs and not path.exists()):
             self.notices.note(Finding("ehr.json", "absent", "the clinical variables", _WITHOUT_CLINICAL))
@@ -282,17 +297,17 @@ class _Reader:
 
     @contextmanager
     def _tolerate(self, action: str) -> Iterator[None]:
-        """Go on after an `InputError` in the block, with a notice of the `action`, if the reader is tolerant."""
+        """Turn an `InputError` in the block into a notice with the text `action`, if the reader is tolerant."""
         try:
             yield
         except InputError as problem:
-            if not self.tolerant or isinstance(problem, WrongScanError):  # no image is left to go on with
+            if not self.tolerant or isinstance(problem, WrongScanError):  # swapped images leave nothing to work with
                 raise
             self.notices.note(Finding(problem.what, problem.found, problem.expected, action))
 
 
 def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
-    """Return a CT as int16 HU; values that are not finite, and padding below -1024, become air.
+    """Return a CT as int16 HU; values that are not finite, and padding below -1024, become air (-1024).
 
     Values that are not finite and a missing rescale intercept give a notice.
     """
@@ -312,7 +327,15 @@ def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
 def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices, suv_factor: float | None = None) -> Volume | None:
     """Return a PET as float32 SUV, or None if only the CT can be used; every change gives a notice.
 
-    `suv_factor` is the factor from Bq/ml to SUV that the case gives. Raises `InputError` for a CT in place of the PET.
+    Args:
+        pet: PET in SUV or Bq/ml.
+        ct: CT in HU.
+        name: Name of the PET in messages.
+        notices: Collects the changes.
+        suv_factor: Factor from Bq/ml to SUV that comes with the case.
+
+    Raises:
+        InputError: The PET has the values of a CT; `WrongScanError` if CT and PET are swapped.
     """
     if is_ct(pet.array):
         actual = f"the values of a CT (air near -1000, lowest {float(np.nanmin(pet.array)):.6g})"
@@ -353,7 +376,7 @@ def reaches_into(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLik
 
 
 def compute_covered_height(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> float:
-    """Return the share of a box's height (z) that `grid` covers, 0 if they are apart; corners (x, y, z) in LPS."""
+    """Return the fraction of a box's height (z) that `grid` covers, 0 if they do not overlap; corners in LPS."""
     if not reaches_into(grid, lower_mm, upper_mm):
         return 0.0
     z = grid.corners_mm()[:, 2]
@@ -377,8 +400,8 @@ def _read_dose(folder: Path, notices: Notices) -> Volume | None:
 
 
 def _check_size(volume: Volume, name: str) -> Volume:
-    if any(size < smallest for size, smallest in zip(volume.geometry.size, SMALLEST_SIZE, strict=True)):
-        raise InputError(name, f"size {volume.geometry.size}", f"at least {SMALLEST_SIZE} voxels")
+    if any(size < smallest for size, smallest in zip(volume.geometry.size, MIN_SIZE_VOXELS, strict=True)):
+        raise InputError(name, f"size {volume.geometry.size}", f"at least {MIN_SIZE_VOXELS} voxels")
     return volume
 
 

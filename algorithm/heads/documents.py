@@ -1,7 +1,7 @@
 """Prediction heads as documents: linear models, forests, custom heads, and ensembles of these.
 
-A head gives each patient one score, such as a log partial hazard or a logit, or one score for each of its classes, of
-which only the order has a meaning.
+A head gives each patient one score, such as a log partial hazard or a logit, or one score for each of its classes. Only
+the order of the scores of classes has a meaning.
 """
 
 from __future__ import annotations
@@ -29,25 +29,27 @@ from contract.errors import ModelPackageError
 
 Features = Mapping[str, float | None]
 Floats = npt.NDArray[np.float64]
-# Images around the tumours of the same patients by voxels and spacing: shape (patients, 4, z, y, x), NaN without one.
+# Cuts the cubes around the tumours of patients, from the number of voxels per side and their size in mm. The shape is
+# (patients, 4, z, y, x); a patient without a cube has NaN.
 Cubes = Callable[[int, float], npt.NDArray[np.float32]]
-# Faults of experts that an ensemble goes without.
+# Errors of experts that an ensemble has left out.
 Faults = list[ModelPackageError]
 Transform = Literal["identity", "log1p"]
 # Standardised features are clipped to this many standard deviations, so that a single extreme value cannot decide.
 CLIP_SD: Final = 4.0
-# Score of a class without training patients, far below any other.
+# Score of a class without training patients, far below any other score.
 NEVER: Final = -1e6
 
 
 class Patients(Protocol):
-    """Patients in one order, with features and images around their tumours; None where there are no images."""
+    """Patients in a fixed order, with features and cubes around their tumours; `cubes` is None without images."""
 
     @property
-    def cubes(self) -> Cubes | None: ...
+    def cubes(self) -> Cubes | None:
+        """Return the function that cuts the cubes around the tumours; None without images."""
 
     def values(self, features: Sequence[str]) -> Floats:
-        """Return features as columns, shape (patients, features); NaN is missing."""
+        """Return the features as columns, shape (patients, features); NaN for a missing value."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,9 @@ class SinglePatient:
 
 
 class ScaledFeature(Document):
-    """One feature in training standard deviations: `clip((transform(value) - mean) / sd)`.
+    """Standardisation of a feature: `clip((transform(value) - mean) / sd)`, with mean and SD of the training.
 
-    `fill`, the training median, replaces a missing value.
+    `fill`, the median of the training before the transform, replaces a missing value.
     """
 
     feature: str
@@ -74,13 +76,13 @@ class ScaledFeature(Document):
     sd: PositiveNumber
 
     def standardise(self, values: Floats) -> Floats:
-        """Express values of the feature, shape (n,), NaN if missing, in training standard deviations, clipped."""
+        """Standardise values of the feature, shape (n,); NaN is a missing value. The result has no NaN."""
         known = np.where(np.isfinite(values), values, self.fill)
         return np.clip((transform_values(known, self.transform) - self.mean) / self.sd, -CLIP_SD, CLIP_SD)
 
 
 class Term(ScaledFeature):
-    """The contribution of one feature to each score: its standardised value times the score's weight.
+    """The term of one feature in a linear head: its standardised value times a weight.
 
     `weights` holds one weight for each score of the head.
     """
@@ -96,9 +98,9 @@ def standardise_features(features: Sequence[ScaledFeature], patients: Patients) 
 
 
 def transform_values(values: Floats, transform: Transform) -> Floats:
-    """`values`, shape (n,), or log(1 + value), where negative values count as 0.
+    """Return `values`, shape (n,), or for `log1p` log(1 + value), where a negative value counts as 0.
 
-    The logarithm is the C library's: numpy's differs in the last bit between processors.
+    The logarithm is the C library's, because NumPy's differs in the last bit between processors.
     """
     if transform == "identity":
         return values
@@ -106,12 +108,12 @@ def transform_values(values: Floats, transform: Transform) -> Floats:
 
 
 class _Head(Document):
-    """Parts that heads of all kinds may have; absent ones are not written.
+    """Parts that heads of all kinds may have; absent parts are not written to JSON.
 
     Attributes:
-        threshold: The second of two classes is given from this score on.
-        calibration: Turns a score into the probability of the second of two classes.
-        survival: Turns a score into days.
+        threshold: Minimum score for the second of two classes.
+        calibration: Converts a score to the probability of the second of two classes.
+        survival: Converts a score to days.
     """
 
     kind: str
@@ -127,21 +129,22 @@ class _Head(Document):
         return written | {key: value for key, value in last.items() if value is not None}
 
     def as_json(self) -> dict[str, Any]:
+        """Return the head as plain data, which `read_head` reads."""
         return self.model_dump(mode="json")
 
     def missing(self, _features: Features) -> tuple[ScaledFeature, ...]:
-        """Return the features that are missing, so that their `fill` is used; each feature once."""
+        """Return the features whose value is missing, so that their `fill` is used; each feature once."""
         return ()
 
     def unavailable(self, _features: Features) -> tuple[str, ...]:
-        """Return the names of the experts that an ensemble leaves out."""
+        """Return the names of the experts of an ensemble that are left out because all their features are missing."""
         return ()
 
 
 class LinearHead(_Head):
-    """`intercepts` plus the sum of the terms: one score, or one for each of `classes`.
+    """A linear model: `intercepts` plus the sum of the terms gives one score, or one for each of `classes`.
 
-    `scale` says what the score is, such as a log partial hazard or a logit.
+    `scale` names the quantity of the score, such as a log partial hazard or a logit.
     """
 
     kind: Literal["linear"] = "linear"
@@ -179,8 +182,8 @@ class ForestHead(_Head):
     """The mean of decision trees on standardised features, one score.
 
     Attributes:
-        scale: What the score is, such as a martingale residual.
-        inputs: The features by their numbers in the trees.
+        scale: Quantity of the score, such as a martingale residual.
+        inputs: The features, in the order of their indices in the trees.
         trees: The trees.
     """
 
@@ -221,15 +224,17 @@ class ForestHead(_Head):
 
 
 class CustomHead(_Head):
-    """A class of user code with its files next to this document; `algorithm.heads.head_hook` calls it.
+    """A head of user code, whose files are stored next to this document; `algorithm.heads.head_hook` calls it.
 
-    A single score, also of the second of two `fitted` classes, is standardised by `mean` and `sd`. Classes that are not
-    `fitted` never win.
+    A single score is standardised by `mean` and `sd`, also if it is the score of the second of two `fitted` classes.
+    Classes that are not `fitted` never win.
 
     Attributes:
         hook: The class, such as `my_model:Forest`.
-        folder: Of its files, from the folder of the heads.
-        features: The columns that it was fitted with; it is called with them in this order.
+        folder: Folder of its files, relative to the folder of the heads.
+        features: The columns of the fit, in the order in which the code gets them.
+        classes: The classes of the answer; empty for a risk.
+        fitted: The classes with training patients.
     """
 
     kind: Literal["custom"] = "custom"
@@ -249,17 +254,17 @@ class CustomHead(_Head):
             raise ValueError(f"in fitted at least two of the classes {', '.join(self.classes) or 'none'}")
         return self
 
-    def bound(self, predict: Callable[[Patients], Floats] | None) -> Self:
-        """Return the head with the function that calls its code, None for none."""
+    def with_predict(self, predict: Callable[[Patients], Floats] | None) -> Self:
+        """Return a copy of the head whose scores come from `predict`, which calls the user code; None removes it."""
         head = self.model_copy()
         head._predict = predict
         return head
 
     def scores(self, patients: Patients, _faults: Faults | None = None) -> Floats:
-        """Scores that the code returns, shape (patients,) or (patients, classes).
+        """Return the scores of the user code, shape (patients,) or (patients, classes).
 
         Raises:
-            ModelPackageError: It fails or is not there.
+            ModelPackageError: The code fails or is not loaded.
         """
         if self._predict is None:
             raise ModelPackageError(f"head {self.hook}", "its code is not loaded", "--code")
@@ -280,9 +285,9 @@ def _check_classes(classes: Sequence[str]) -> None:
 
 
 class Expert(Document):
-    """One head of an ensemble with its weight; `mean` and `sd` standardise its scores.
+    """One head of an ensemble, with its weight; `mean` and `sd` standardise its scores.
 
-    The experts of older packages have no weights, which means equal weights.
+    Older packages store no weights; their experts have equal weights.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -293,9 +298,9 @@ class Expert(Document):
 
 
 class EnsembleHead(_Head):
-    """Several heads, whose score is the weighted mean of standardised scores; with several classes class by class.
+    """Several heads; the score is the weighted mean of their standardised scores, for each class if there are classes.
 
-    All classes of an expert share its mean and standard deviation, so that the order of its classes stays as it is.
+    All classes of an expert share one mean and one standard deviation, which keeps the order of its classes.
     """
 
     kind: Literal["ensemble"] = "ensemble"
@@ -316,7 +321,7 @@ class EnsembleHead(_Head):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Return the classes of its experts; empty for one score."""
+        """Return the classes that all experts share; empty for one score."""
         return self.experts[0].head.classes
 
     @property
@@ -327,12 +332,13 @@ class EnsembleHead(_Head):
     def scores(self, patients: Patients, faults: Faults | None = None) -> Floats:
         """Return the weighted mean of (score - mean) / sd over the available experts.
 
-        The shape is (patients,) or (patients, classes).
+        An expert that fails, as user code may, is left out, and its error is added to `faults`.
 
-        An expert that fails, as user code may, is left out, and its fault is added to `faults`.
+        Returns:
+            Scores of shape (patients,), or (patients, classes) for several classes.
 
         Raises:
-            ModelPackageError: No expert is left for a patient, or one fails without `faults`.
+            ModelPackageError: No expert is left for a patient, or an expert fails and `faults` is None.
         """
         used, problems = self._available(patients), list[ModelPackageError]()
         total: Any = 0.0
@@ -354,7 +360,10 @@ class EnsembleHead(_Head):
         return np.asarray(total / (weight[:, None] if self.classes else weight), dtype=np.float64)
 
     def _available(self, patients: Patients) -> npt.NDArray[np.bool_]:
-        """Return which experts, shape (experts, patients), have a known feature or need none; else all of them."""
+        """Return which experts can score each patient, shape (experts, patients).
+
+        An expert needs at least one known feature, unless it uses no features. If no expert has one, all are available.
+        """
         known = [np.isfinite(patients.values(expert.head.features)) for expert in self.experts]
         used = np.array([values.any(1) if values.shape[1] else np.ones(len(values), np.bool_) for values in known])
         return np.asarray(used | ~used.any(0))
@@ -374,10 +383,10 @@ _MODELS: Final = {"linear": LinearHead, "forest": ForestHead, "custom": CustomHe
 
 
 def read_head(content: Any, name: str) -> Head:
-    """Return a head from JSON; `name` is the file in messages.
+    """Parse a head from the content of its JSON file; `name` is the name of the file in messages.
 
     Raises:
-        ModelPackageError: No head.
+        ModelPackageError: The content is not a head.
     """
     kind = content.get("kind") if isinstance(content, dict) else None
     if kind not in _MODELS:

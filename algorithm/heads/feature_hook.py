@@ -1,13 +1,14 @@
-"""Features by a hook: named numbers, measured by the same code in training and in inference.
+"""Custom features: named numbers that user code measures, in the same way in training and in inference.
 
-They are measured by a class in user code. It needs no import of ours (docs/own-model.md)::
+User code defines a class, which need not import this project (docs/own-model.md)::
 
     class Features:
         names = {"rim_suv": "SUV"}                     # name and unit of each feature
         def measure(self, mask, ct, pet, dose, spacing_mm, clinical): ...   # {"rim_suv": 3.2}
 
-With `cube`, voxels per side and their size in mm, it gets the images around the tumour instead. A class with `fit` is
-fitted once per training fold, constructed from the files that the fit wrote, and answers with the mean over the folds::
+If the class has a `cube`, voxels per side and their size in mm, it gets the images around the tumour instead. A class
+with `fit` is fitted once per training fold and constructed from the files that `fit` wrote; the features of a new case
+are the mean over the folds::
 
     class Features:
         names = {"deep_risk": "log hazard"}
@@ -17,7 +18,8 @@ fitted once per training fold, constructed from the files that the fit wrote, an
         def __init__(self, folder, device): ...
         def measure(self, cube, clinical): ...
 
-A custom feature enters the heads as `my_code:rim_suv`, so that names of several features cannot collide.
+The heads see a custom feature under the name `my_code:rim_suv`, so that the features of several folders of code have
+different names.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ import numpy.typing as npt
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.head_hook import check_cube
-from algorithm.heads.parts import LARGEST_NUMBER
+from algorithm.heads.parts import MAX_NUMBER
 from algorithm.heads.structure import resample_dose
 from algorithm.region.grids import resample
 from contract import labels
@@ -47,7 +49,7 @@ from contract.images.volumes import Volume
 
 LOGGER = logging.getLogger("hecktor")
 
-# Name of the class in a folder of code, and folder of fitted features in a package.
+# Name of the class in a folder of user code, and the folder of fitted features in a package.
 FEATURES: Final = "Features"
 FOLDER: Final = "features"
 _KIND: Final = "features"
@@ -57,9 +59,9 @@ _NAMES: Final = 'names of features with units, such as {"rim_suv": "SUV"}'
 CUBE_CHANNELS: Final = 4
 AIR_HU: Final = -1000.0
 # The soft-tissue window, and the SUV at which the PET is clipped.
-_LOWEST_HU: Final = -200.0
-_HIGHEST_HU: Final = 300.0
-_HIGHEST_SUV: Final = 25.0
+_MIN_HU: Final = -200.0
+_MAX_HU: Final = 300.0
+_MAX_SUV: Final = 25.0
 _SUV_UNIT: Final = 5.0
 
 Cube = npt.NDArray[np.float32]
@@ -68,38 +70,41 @@ Cube = npt.NDArray[np.float32]
 def make_tumour_cube(
     mask: npt.NDArray[np.uint8], ct: Cube, pet: Cube, grid: Geometry, voxels: int, spacing_mm: float
 ) -> Cube | None:
-    """CT, PET, GTVp and GTVn, shape (4, voxels, voxels, voxels); None without a tumour.
+    """Cut a cube around the tumour out of CT, PET and mask.
 
-    The cube is centred on the centroid of GTVp, or of GTVn without GTVp. CT and PET are scaled to about -1 to 1 and
-    0 to 5; the masks are shares of each voxel.
+    The cube is centred on the centroid of GTVp, or of GTVn if there is no GTVp.
 
     Args:
         mask: Labels in (z, y, x) on `grid`.
         ct: HU on `grid`.
         pet: SUV on `grid`.
-        grid: The segmentation's grid.
-        voxels: Edge of the cube.
-        spacing_mm: Size of its voxels.
+        grid: The grid of the segmentation.
+        voxels: Number of voxels per side of the cube.
+        spacing_mm: Size of the cube's voxels.
+
+    Returns:
+        Channels CT, PET, GTVp and GTVn, shape (4, voxels, voxels, voxels); None without a tumour. The CT is scaled to
+        -1 to 1, the PET to 0 to 5, and a mask is the fraction of each voxel that it covers.
     """
     centre = _centre_mm(mask, grid)
     if centre is None:
         return None
     x, y, z = (float(value) for value in centre - (voxels - 1) / 2 * spacing_mm)
     cube = Geometry((voxels, voxels, voxels), (spacing_mm, spacing_mm, spacing_mm), (x, y, z))
-    density = np.clip(resample(Volume(ct, grid), cube, AIR_HU), _LOWEST_HU, _HIGHEST_HU)
-    middle, half = (_HIGHEST_HU + _LOWEST_HU) / 2, (_HIGHEST_HU - _LOWEST_HU) / 2
-    uptake = np.clip(resample(Volume(pet, grid), cube, 0.0), 0.0, _HIGHEST_SUV)
+    density = np.clip(resample(Volume(ct, grid), cube, AIR_HU), _MIN_HU, _MAX_HU)
+    middle, half = (_MAX_HU + _MIN_HU) / 2, (_MAX_HU - _MIN_HU) / 2
+    uptake = np.clip(resample(Volume(pet, grid), cube, 0.0), 0.0, _MAX_SUV)
     shares = [resample(Volume((mask == label).astype(np.float32), grid), cube, 0.0) for label in labels.FOREGROUND]
     return np.stack([(density - middle) / half, uptake / _SUV_UNIT, *shares]).astype(np.float32)
 
 
 def make_empty_cube(voxels: int, _spacing_mm: float) -> Cube:
-    """Return the cube of one patient without a PET or a tumour, in the shape of several patients: NaN."""
+    """Return a cube of NaN for a patient without a PET or a tumour, with a leading axis of one patient."""
     return np.full((1, CUBE_CHANNELS, voxels, voxels, voxels), np.nan, np.float32)
 
 
 def _centre_mm(mask: npt.NDArray[np.uint8], grid: Geometry) -> npt.NDArray[np.float64] | None:
-    """Centroid (x, y, z) of the first label that the mask contains."""
+    """Return the centroid (x, y, z) in mm of GTVp, or of GTVn if there is no GTVp; None for an empty mask."""
     matrix = grid.index_to_physical_matrix()
     for label in labels.FOREGROUND:
         places = np.argwhere(mask == label)
@@ -110,15 +115,15 @@ def _centre_mm(mask: npt.NDArray[np.uint8], grid: Geometry) -> npt.NDArray[np.fl
 
 @dataclass(frozen=True, eq=False)
 class FeatureImages:
-    """The images and the patient that features are measured on.
+    """The images and clinical variables of one patient, from which features are measured.
 
     Attributes:
         mask: Labels 0, 1, 2 in (z, y, x) on `grid`.
         ct: HU on the same grid.
         pet: SUV on the same grid, or None without a usable PET.
-        grid: The grid.
-        dose: The planned dose in Gy on a grid of its own, or None.
-        clinical: Clinical features by name, None for a missing one.
+        grid: The grid of mask, CT and PET.
+        dose: The planned dose in Gy on its own grid, or None.
+        clinical: Clinical features by name, None for a missing value.
     """
 
     mask: npt.NDArray[np.uint8]
@@ -130,7 +135,7 @@ class FeatureImages:
     _cubes: dict[tuple[int, float], Cube | None] = field(default_factory=dict)
 
     def cube(self, voxels: int, spacing_mm: float) -> Cube | None:
-        """`make_tumour_cube`, cut once; None without a PET or a tumour."""
+        """Return the cube of `make_tumour_cube`, which is made once per size; None without a PET or a tumour."""
         if self.pet is None:
             return None
         size = voxels, spacing_mm
@@ -148,7 +153,10 @@ class FeatureImages:
 class FeatureHook:
     """The class `Features` in one folder of user code.
 
-    `folds` are the folders of its fitted files, one per fold; empty for a class that is not fitted.
+    Attributes:
+        code: The user code.
+        name: Name of the folder of code.
+        folds: Folders of the fitted files, one per fold; empty for a class that is not fitted.
     """
 
     code: Code
@@ -161,7 +169,7 @@ class FeatureHook:
 
     @property
     def title(self) -> str:
-        """Name of the hook in the log."""
+        """Return the name of the hook in the log."""
         return f"features of {self.name}"
 
     @property
@@ -171,12 +179,12 @@ class FeatureHook:
 
     @property
     def prefix(self) -> str:
-        """Prefix of its features' names in the heads."""
+        """Return the prefix of its features' names in the heads."""
         return f"{self.name}{_SEPARATOR}"
 
     @cached_property
     def hook(self) -> Any:
-        """Return the class. Raises `ModelPackageError` for a missing method or an impossible attribute."""
+        """Return the class; raise `ModelPackageError` if it does not exist, lacks a method or has an invalid cube."""
         hook = self.code.find(self.reference, _KIND)
         if not callable(getattr(hook, "measure", None)):
             raise ModelPackageError(f"{_KIND} {self.reference}", "no method measure", "measure")
@@ -187,12 +195,16 @@ class FeatureHook:
 
     @property
     def is_fitted(self) -> bool:
-        """True for a class that is fitted to outcomes."""
+        """Return whether the class is fitted to outcomes."""
         return hasattr(self.hook, "fit")
 
     @cached_property
     def units(self) -> dict[str, str]:
-        """Units by the names that heads use. Raises `ModelPackageError` for a class that declares none."""
+        """Return the unit of each feature by the name that heads use.
+
+        Raises:
+            ModelPackageError: The class declares no names, or invalid ones.
+        """
         names = getattr(self.hook, "names", None)
         if not isinstance(names, Mapping) or not names or not all(map(_is_declared, names.items())):
             raise ModelPackageError(f"{_KIND} {self.reference}", f"found names {names!r}", _NAMES)
@@ -201,14 +213,17 @@ class FeatureHook:
     def measure_features(
         self, images: FeatureImages, deadline: Deadline | None = None, device: str = "cpu"
     ) -> dict[str, float | None]:
-        """Return the features of one patient by the names that heads use: the mean over the folds.
+        """Measure the features of one patient.
 
-        The code gets copies, so it cannot change the images. Folds are left out when time runs short; without time for
-        any fold the result is empty.
+        The code gets copies of the images, so it cannot change them. Folds are left out when time runs short.
+
+        Returns:
+            The features by the names that heads use, the mean over the folds; empty if there is no time for any fold.
 
         Raises:
             ModelPackageError: The code fails, or returns other names, or values other than finite numbers and None.
-            MemoryError, RuntimeError: raised by the code; RuntimeError only on a GPU, which may have failed.
+            MemoryError: The code ran out of memory.
+            RuntimeError: The code failed on a GPU, which may be lost.
         """
         if not self.folds:
             return self._measure(self.make_instance(None, device), images, device)
@@ -227,11 +242,19 @@ class FeatureHook:
         return {name: _mean([row[name] for row in rows]) for name in rows[0]} if rows else {}
 
     def make_instance(self, fold: Path | None, device: str) -> Any:
-        """Return an object of the class; of a fitted class from the files of one fold. Raises as `measure_features`."""
+        """Construct an object of the class, for a fitted class from the files of a fold.
+
+        Raises:
+            ModelPackageError: The code fails; other errors as in `measure_features`.
+        """
         return self._call("made", device, self.hook, *(() if fold is None else (fold, device)))
 
     def measure_cube(self, hook: Any, cube: Cube, clinical: Features, device: str) -> dict[str, float | None]:
-        """Return the features measured on one patient's cube. Raises as `measure_features`."""
+        """Measure the features of one patient on a cube, by the names that heads use.
+
+        Raises:
+            ModelPackageError: The code fails or returns invalid values; other errors as in `measure_features`.
+        """
         return self._check_values(self._call("measure", device, hook.measure, cube.copy(), dict(clinical)))
 
     def _measure(self, hook: Any, images: FeatureImages, device: str) -> dict[str, float | None]:
@@ -258,7 +281,11 @@ class FeatureHook:
         return {f"{self.prefix}{name}": _as_float(values[name]) for name in names}
 
     def call(self, step: str, function: Any, *values: Any, passes: Callable[[BaseException], bool]) -> Any:
-        """Call a function of the code; failures that `passes` accepts are raised as they are."""
+        """Call a function of the code with `values`.
+
+        Raises:
+            ModelPackageError: The code fails; an error for which `passes` returns True is raised unchanged.
+        """
         return call_code(f"{_KIND} {self.reference}: {step}", "values", function, *values, should_propagate=passes)
 
     def _call(self, step: str, device: str, function: Any, *values: Any) -> Any:
@@ -280,11 +307,11 @@ def _is_value(value: Any) -> bool:
     if value is None:
         return True
     number = _as_float(value)
-    return number is not None and math.isfinite(number) and abs(number) < LARGEST_NUMBER
+    return number is not None and math.isfinite(number) and abs(number) < MAX_NUMBER
 
 
 def _as_float(value: Any) -> float | None:
-    """Return a number, also one of numpy or torch; None for anything else."""
+    """Convert a number of Python, NumPy or torch to a float; return None for anything else."""
     if isinstance(value, str | bytes):
         return None
     try:
@@ -294,7 +321,7 @@ def _as_float(value: Any) -> float | None:
 
 
 def list_feature_hooks(code: Code | None) -> list[FeatureHook]:
-    """Return the classes `Features` in the given code. Raises `ModelPackageError` if an import fails."""
+    """Return a hook for each class `Features` in the code; raise `ModelPackageError` if an import fails."""
     return (
         []
         if code is None
@@ -303,17 +330,17 @@ def list_feature_hooks(code: Code | None) -> list[FeatureHook]:
 
 
 def list_feature_folders(heads: Iterable[Head]) -> list[str]:
-    """Return the folders of code that measure the own features of these heads, sorted."""
+    """Return the names of the folders of code that measure custom features of the heads, sorted."""
     names = {name for head in heads for name in head.features if _SEPARATOR in name}
     return sorted({name.partition(_SEPARATOR)[0] for name in names})
 
 
 def find_hooks(root: Path, heads: Iterable[Head], code: Code) -> tuple[FeatureHook, ...]:
-    """Return the hooks that measure features of these heads, with their fitted files below `root`."""
+    """Return the hooks that measure custom features of the heads, with their fitted files below `root`."""
     return tuple(FeatureHook(code, name, list_fold_folders(root, name)) for name in list_feature_folders(heads))
 
 
 def list_fold_folders(root: Path, name: str) -> tuple[Path, ...]:
-    """Return the folders of a fitted hook's files, in the order of the folds."""
+    """Return the folders of a hook's fitted files in the order of the folds; empty for a hook that is not fitted."""
     folders = (path for path in (root / FOLDER / name).glob("fold_*") if path.is_dir())
     return tuple(sorted(folders, key=lambda path: (len(path.name), path.name)))

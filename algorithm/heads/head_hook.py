@@ -1,9 +1,9 @@
-"""Call custom heads; a fault of their code is reported in one line and removes only that expert.
+"""Call custom heads; an error in their code is reported in one line and removes only that expert.
 
-A head is a class in the entrant's code. It needs no import of ours (docs/own-model.md)::
+A head is a class in user code, which need not import this project (docs/own-model.md)::
 
     class Head:
-        kinds = ("risk",)                              # optional: answers that it can give, "risk", "class" or both
+        kinds = ("risk",)                              # optional: kinds of answers, "risk", "class" or both
         def __init__(self, target): ...                # a HeadTarget
         def fit(self, features, outcomes, rng): ...    # two DataFrames, and a numpy.random.Generator
         def predict(self, features): ...               # (patients,) or (patients, classes)
@@ -11,8 +11,8 @@ A head is a class in the entrant's code. It needs no import of ours (docs/own-mo
         @classmethod
         def load(cls, folder): ...
 
-With `cube = (48, 2.0)`, voxels per side and their size in mm, `fit` and `predict` also get the images around the tumour
-of the same patients as last argument.
+With `cube = (48, 2.0)`, voxels per side and their size in mm, `fit` and `predict` also get the cubes around the tumours
+of the same patients as their last argument.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from algorithm.heads.documents import Cubes, CustomHead, EnsembleHead, Floats, H
 from contract.code import Code, call_code, split_reference
 from contract.errors import ModelPackageError
 
-# Its name in a folder of code.
+# Name of the class in a folder of user code.
 HEAD: Final = "Head"
 METHODS: Final = ("fit", "predict", "save", "load")
-_LARGEST_CUBE: Final = 256
-# Sums of squares and standardised values of such scores are finite.
-_LARGEST: Final = 1e50
+_MAX_CUBE_VOXELS: Final = 256
+# Scores below this size have finite sums of squares and finite standardised values.
+_MAX_ABS_SCORE: Final = 1e50
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class HeadTarget:
     """The target of a custom head.
 
     Attributes:
-        name: Of the answer, such as "rfs".
+        name: Name of the answer, such as "rfs".
         kind: "risk" or "class".
         classes: Names of the classes that the training patients have, in the order of the scores; empty for a risk.
     """
@@ -53,12 +53,16 @@ class HeadTarget:
 
     @property
     def scores(self) -> int:
-        """Return the number of scores of a patient: one for a risk and for two classes."""
+        """Return the number of scores for each patient: one for a risk and for two classes."""
         return len(self.classes) if len(self.classes) > 2 else 1
 
 
 def find_head(code: Code, reference: str) -> Any:
-    """Return the custom class. Raises `ModelPackageError` if it is absent, lacks a method or has an impossible cube."""
+    """Return the class of a custom head.
+
+    Raises:
+        ModelPackageError: The class does not exist, lacks a method or has an invalid `cube`.
+    """
     actual = code.find(reference, "head")
     check_cube(actual, f"head {reference}")
     if absent := [name for name in METHODS if not callable(getattr(actual, name, None))]:
@@ -67,21 +71,21 @@ def find_head(code: Code, reference: str) -> Any:
 
 
 def check_cube(hook: Any, what: str) -> None:
-    """Check the attribute `cube` of a class, if it has one. Raises `ModelPackageError`."""
+    """Check the attribute `cube` of a class, if it has one; raise `ModelPackageError` if it is invalid."""
     cube = getattr(hook, "cube", (1, 1.0))
     is_pair = (
         isinstance(cube, tuple | list) and len(cube) == 2 and all(isinstance(value, int | float) for value in cube)
     )
-    if not is_pair or not isinstance(cube[0], int) or not 0 < cube[0] <= _LARGEST_CUBE or not 0.1 <= cube[1] <= 20:
-        expected = f"voxels per side, at most {_LARGEST_CUBE}, and their size in mm, such as (48, 2.0)"
+    if not is_pair or not isinstance(cube[0], int) or not 0 < cube[0] <= _MAX_CUBE_VOXELS or not 0.1 <= cube[1] <= 20:
+        expected = f"voxels per side, at most {_MAX_CUBE_VOXELS}, and their size in mm, such as (48, 2.0)"
         raise ModelPackageError(what, f"cube {cube!r}", expected)
 
 
 def make_cube_arguments(model: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...]:
-    """Return the additional argument of a head whose class has a `cube`; empty for other heads.
+    """Return the additional argument for a head whose class has a `cube`; an empty tuple for other heads.
 
     Raises:
-        ModelPackageError: The head needs images, but was given only a table of features.
+        ModelPackageError: The head needs images, but there is only a table of features.
     """
     if (size := getattr(type(model), "cube", None)) is None:
         return ()
@@ -96,17 +100,17 @@ def call(reference: str, step: str, function: Callable[..., Any], *values: Any) 
 
 
 def table(patients: Patients, features: Sequence[str]) -> Any:
-    """Return the features of patients as a DataFrame, NaN where missing."""
+    """Return the features of patients as a DataFrame, one row for each patient; NaN for a missing value."""
     import pandas as pd  # only a custom head needs it
 
     return pd.DataFrame(patients.values(features), columns=list(features))
 
 
 def predictions(reference: str, model: Any, frame: Any, scores: int, cubes: Cubes | None) -> Floats:
-    """Predictions of the model, (patients,), or (patients, scores) for several scores.
+    """Return the predictions of a custom head, shape (patients,), or (patients, scores) for several scores.
 
     Raises:
-        ModelPackageError: It fails, or returns another shape, NaN or something else than numbers.
+        ModelPackageError: The code fails, or returns another shape, NaN, infinity or something other than numbers.
     """
     what, shape = f"head {reference}: predict", (len(frame), scores) if scores > 1 else (len(frame),)
     values = call(reference, "predict", model.predict, frame, *make_cube_arguments(model, reference, cubes))
@@ -116,19 +120,24 @@ def predictions(reference: str, model: Any, frame: Any, scores: int, cubes: Cube
         raise ModelPackageError(what, f"found a {type(values).__name__}", f"numbers of shape {shape}") from None
     if array.shape != shape:
         raise ModelPackageError(what, f"found shape {array.shape}", f"{shape}")
-    usable = (np.abs(array) < _LARGEST).reshape(len(frame), -1).all(1)
+    usable = (np.abs(array) < _MAX_ABS_SCORE).reshape(len(frame), -1).all(1)
     if not usable.all():
-        actual = f"found NaN, infinity or numbers of {_LARGEST:g} for {int((~usable).sum())} of {len(frame)} patients"
+        actual = (
+            f"found NaN, infinity or numbers of {_MAX_ABS_SCORE:g} for {int((~usable).sum())} of {len(frame)} patients"
+        )
         raise ModelPackageError(what, actual, "finite numbers")
     return array
 
 
 class NotAskedError(ModelPackageError):
-    """The answer needs user code, which runs in the last attempt only."""
+    """The answer needs user code, which runs only in the last attempt."""
 
 
 class _Predictor:
-    """Loads a custom head at the first call. A lack of memory is a failure of the head, like an error of its code."""
+    """Function that loads a custom head at its first call, and predicts with it.
+
+    A lack of memory is an error of the head, like an error of its code.
+    """
 
     def __init__(self, head: CustomHead, code: Code, folder: Path) -> None:
         self._reference, self._features = head.hook, head.features
@@ -147,13 +156,13 @@ class _Predictor:
 
 
 def list_custom_heads(head: Head) -> list[CustomHead]:
-    """Return the custom heads that a head is or holds."""
+    """Return the head itself if it is custom, or the custom heads among the experts of an ensemble."""
     parts = [expert.head for expert in head.experts] if isinstance(head, EnsembleHead) else [head]
     return [part for part in parts if isinstance(part, CustomHead)]
 
 
 def replace_custom(head: Head, change: Callable[[CustomHead], CustomHead]) -> Head:
-    """Return the head with `change` of every custom head in its place."""
+    """Return the head with every custom head replaced by what `change` returns for it."""
     if isinstance(head, CustomHead):
         return change(head)
     if isinstance(head, EnsembleHead) and list_custom_heads(head):
@@ -166,25 +175,28 @@ def replace_custom(head: Head, change: Callable[[CustomHead], CustomHead]) -> He
 
 
 def bind_code(head: Head, code: Code, folder: Path) -> Head:
-    """Return the head with user code from `code` and their files below `folder`; nothing is imported before its use."""
-    return replace_custom(head, lambda custom: custom.bound(_Predictor(custom, code, folder)))
+    """Return the head with its user code from `code`, and the files of custom heads below `folder`.
+
+    No user code is imported before the head predicts.
+    """
+    return replace_custom(head, lambda custom: custom.with_predict(_Predictor(custom, code, folder)))
 
 
 def disable_user_code(head: Head) -> Head:
-    """Return the head before user code has run: each custom head raises `NotAskedError`."""
+    """Return the head with user code disabled: each custom head raises `NotAskedError` instead of predicting."""
 
     def fail(hook: str, _patients: Patients) -> Floats:
         raise NotAskedError(f"head {hook}", "has not answered yet")
 
-    return replace_custom(head, lambda custom: custom.bound(partial(fail, custom.hook)))
+    return replace_custom(head, lambda custom: custom.with_predict(partial(fail, custom.hook)))
 
 
 def list_head_folders(heads: Iterable[Head]) -> list[str]:
-    """Return the folders of code of these heads' custom heads, sorted."""
+    """Return the names of the folders of code that the custom heads need, sorted."""
     return sorted({split_reference(custom.hook, "head")[0] for head in heads for custom in list_custom_heads(head)})
 
 
 def check_custom_heads(heads: Iterable[Head], code: Code) -> None:
-    """Find the classes of these heads' custom heads. Raises `ModelPackageError` if one is not in the code."""
+    """Check that the class of each custom head exists in the code; raise `ModelPackageError` if one does not."""
     for hook in dict.fromkeys(custom.hook for head in heads for custom in list_custom_heads(head)):
         find_head(code, hook)

@@ -1,7 +1,7 @@
-"""Named features with units from a mask, CT and PET on one grid, and from the clinical variables.
+"""Measure features of a mask, CT and PET on one grid, and of the clinical variables.
 
-docs/heads.md lists them. `structure` defines the features of one structure; number and position of the lesions are
-defined here: nodes, distances, sides of the midline, contact with bone and air.
+docs/heads.md lists the features with their units. `structure` defines the features of one structure. This module
+defines number and position of the lesions: nodes, distances, sides of the midline, contact with bone and air.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from contract.packages import DEFAULT_MIN_LESION_SIZES, MinLesionSizes
 from contract.patient import Patient
 
 _Image = npt.NDArray[np.float32]
-# Increment when a feature is measured otherwise under the same name.
+# Increment this number when the definition of a feature changes but its name does not.
 _DEFINITIONS: Final = 3
 
 
@@ -55,21 +55,21 @@ def image_features(
     dose: Volume | None = None,
     smallest: MinLesionSizes = DEFAULT_MIN_LESION_SIZES,
 ) -> dict[str, float | None]:
-    """Return the features of GTVp, GTVn and both together.
+    """Measure the features of GTVp, of GTVn and of both together.
 
     Args:
         mask: Labels 0, 1, 2 in (z, y, x) on `grid`.
         ct: HU on the same grid.
         pet: SUV on the same grid, or None without a usable PET.
-        grid: Gives voxel volume and distances.
-        dose: The planned dose in Gy on a grid of its own, or None.
-        smallest: Parts of the mask that are smaller have volume, uptake, density and dose, but no number, shape,
-            position and stage.
+        grid: The grid of mask, CT and PET.
+        dose: The planned dose in Gy on its own grid, or None.
+        smallest: Minimum sizes of lesions. Smaller components count in volume, uptake, density and dose, but not in
+            number, shape, position and stage.
 
     Returns:
-        Values by name with unit. A value is None if it cannot be measured: intensities of an absent lesion, features
-        of an absent PET or dose, distances between fewer than two lesions (except `spread_mm`, which is 0). An absent
-        lesion's volumes and glycolysis are 0.
+        Values by name, such as `gtvp_volume_ml`. A value is None if it cannot be measured: intensities of an absent
+        lesion, features of an absent PET or dose, distances between fewer than two lesions (except `spread_mm`, which
+        is 0). The volumes and the glycolysis of an absent lesion are 0.
     """
     whole = {"gtvp": cut_structure(mask == labels.GTVP, grid), "gtvn": cut_structure(mask == labels.GTVN, grid)}
     mask = remove_specks(mask, grid, smallest)
@@ -91,7 +91,7 @@ def image_features(
 
 @cache
 def image_feature_names() -> frozenset[str]:
-    """Return the names of the features that `image_features` gives, with or without lesions."""
+    """Return the names of all features that `image_features` measures, with or without lesions."""
     grid = Geometry((8, 8, 8), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
     mask = np.zeros(grid.array_shape, np.uint8)
     mask[1:3, 1:3, 1:3], mask[5:7, 1:3, 1:3], mask[5:7, 5:7, 5:7] = labels.GTVP, labels.GTVN, labels.GTVN
@@ -101,13 +101,16 @@ def image_feature_names() -> frozenset[str]:
 
 
 def features_version(smallest: MinLesionSizes) -> str:
-    """Return a digest of names, definitions and limits: stored features of another version are measured again."""
+    """Return a digest of names, definitions and minimum sizes; stored features with another digest are outdated."""
     made_from = f"{_DEFINITIONS} {sorted(image_feature_names())} {smallest}"
     return hashlib.sha256(made_from.encode()).hexdigest()
 
 
 def clinical_features(patient: Patient, clinical: Sequence[ClinicalVariable]) -> dict[str, float | None]:
-    """Return the edition's `clinical` variables as numbers, by the names of their features; None is missing."""
+    """Convert the clinical variables to features: numbers by the name of the feature, None for a missing value.
+
+    `clinical` declares the variables of the edition. The centre is no feature.
+    """
     return {
         variable.feature: variable.as_feature(patient.values.get(variable.name))
         for variable in clinical
@@ -116,7 +119,7 @@ def clinical_features(patient: Patient, clinical: Sequence[ClinicalVariable]) ->
 
 
 def clinical_names(clinical: Sequence[ClinicalVariable]) -> tuple[str, ...]:
-    """Return the names of the features that `clinical_features` gives."""
+    """Return the names of the features that `clinical_features` returns."""
     return tuple(variable.feature for variable in clinical if variable.name != CENTRE)
 
 
@@ -149,24 +152,24 @@ def _sum(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else first + second
 
 
-# Smaller parts of a mask may be noise; nodes of 10 mm can be predicted with 6 mm.
+# Smaller components may be noise; a node of 10 mm may be predicted with only 6 mm.
 NODE_MM: Final = 5.0
-# Diameter from which a node is usually called enlarged.
+# Minimum diameter of a node that is usually called enlarged.
 ENLARGED_MM: Final = 10.0
-# Features of the largest node's shape.
-_LARGEST: Final = ("diameter_mm", "sphericity", "elongation", "flatness")
+# Features of the shape of the largest node.
+_LARGEST_NODE_FEATURES: Final = ("diameter_mm", "sphericity", "elongation", "flatness")
 
 
 def nodal(
     primary: Structure | None, nodes: Sequence[Structure], ct: npt.NDArray[np.float32], grid: Geometry
 ) -> dict[str, Feature]:
-    """Return the features of the nodes by name.
+    """Measure the features of the nodes: number, size, shape of the largest node, sides and heights.
 
     Args:
-        primary: The primary tumour, None where absent.
-        nodes: The 26-connected parts of GTVn.
+        primary: The primary tumour, None if absent.
+        nodes: The 26-connected components of GTVn.
         ct: HU on the whole grid.
-        grid: Gives the directions of the patient.
+        grid: The grid, which gives the directions of the patient.
     """
     by_volume = sorted(nodes, key=lambda node: -node.volume_ml)
     largest = by_volume[0] if by_volume else None
@@ -174,7 +177,7 @@ def nodal(
     diameters = [float(of_largest["diameter_mm"] or 0.0)] if largest else []
     diameters += [diameter_mm(mesh(node)[0]) for node in by_volume[1:]]
     offsets = [offset_mm(node, ct, grid) for node in by_volume]
-    # Parts below 5 mm have a side only if there are no others.
+    # Components below 5 mm count for a side only if there are no larger ones.
     sized = [offset for offset, mm in zip(offsets, diameters, strict=True) if not is_below(mm, NODE_MM)] or offsets
     primary_mm = None if primary is None else offset_mm(primary, ct, grid)
     return {
@@ -182,7 +185,7 @@ def nodal(
         "gtvn_count_5mm": float(sum(not is_below(mm, NODE_MM) for mm in diameters)),
         "gtvn_count_10mm": float(sum(not is_below(mm, ENLARGED_MM) for mm in diameters)),
         "gtvn_largest_ml": 0.0 if largest is None else largest.volume_ml,
-        **{f"gtvn_largest_{name}": of_largest[name] for name in _LARGEST},
+        **{f"gtvn_largest_{name}": of_largest[name] for name in _LARGEST_NODE_FEATURES},
         "gtvn_largest_extent_z_mm": None if largest is None else largest.extent_mm[0],
         "gtvn_second_diameter_mm": diameters[1] if len(diameters) > 1 else None,
         "gtvn_bilateral": bilateral(offsets),
@@ -192,12 +195,12 @@ def nodal(
     }
 
 
-# A lesion this close to the midline counts for neither side.
+# A lesion within this distance of the midline counts for neither side.
 MIDLINE_MM: Final = 5.0
 
 
 def spread_mm(lesions: Sequence[Structure]) -> float:
-    """Largest distance between the centres of any two lesions; 0 with fewer than two."""
+    """Return the largest distance between the centres of any two lesions; 0 with fewer than two."""
     from scipy.spatial.distance import pdist  # takes 0.1 s, which a case without features saves
 
     return float(pdist([lesion.centre_mm for lesion in lesions]).max()) if len(lesions) > 1 else 0.0
@@ -206,7 +209,7 @@ def spread_mm(lesions: Sequence[Structure]) -> float:
 def distances(
     primary: Structure | None, nodes: Sequence[Structure], lesions: Sequence[Structure]
 ) -> dict[str, Feature]:
-    """Largest distance between two nodes, largest distance of a node from the primary, and dispersion of the lesions.
+    """Measure the largest distances between two nodes and of a node from the primary, and the lesions' dispersion.
 
     All are in mm between centres; None with too few lesions. The dispersion is the root mean square distance of the
     lesions' centres from their common centre.
@@ -220,9 +223,9 @@ def distances(
 
 
 def heights(primary: Structure | None, nodes: Sequence[Structure], grid: Geometry) -> dict[str, Feature]:
-    """Height of the highest node above the primary and depth of the lowest one below it, in mm between centres.
+    """Measure how far the highest node lies above the primary, and the lowest node below it, in mm between centres.
 
-    Negative for nodes that are all on the other side; None without primary or nodes.
+    A value is negative if all nodes lie on the other side of the primary; None without a primary or nodes.
     """
     names = "gtvn_highest_above_gtvp_mm", "gtvn_lowest_below_gtvp_mm"
     if primary is None or not nodes:
@@ -233,10 +236,10 @@ def heights(primary: Structure | None, nodes: Sequence[Structure], grid: Geometr
 
 
 def offset_mm(lesion: Structure, ct: npt.NDArray[np.float32], grid: Geometry) -> Feature:
-    """Distance of a lesion's centre from the midline, positive on the patient's left; None without a body.
+    """Return the distance of a lesion's centre from the midline, positive on the patient's left; None without a body.
 
-    The midline is the centre of the body in the slices that the lesion occupies; where a region cuts the body unevenly,
-    of the part that lies evenly about the line that mirrors spine and airway.
+    The midline is the centre of the body in the slices that the lesion occupies. If the region cuts off more of one
+    side, only the columns that lie symmetrically about the mirror line of spine and airway count.
     """
     rows = np.flatnonzero(lesion.inside.any(axis=(1, 2))) + lesion.box[0].start
     slices = ct[rows[0] : rows[-1] + 1]
@@ -258,9 +261,9 @@ def offset_mm(lesion: Structure, ct: npt.NDArray[np.float32], grid: Geometry) ->
 
 
 def bilateral(nodes_mm: Sequence[Feature]) -> Feature:
-    """1 for nodes on both sides of the midline, else 0, by the `offset_mm` of each node.
+    """Return 1 if nodes lie on both sides of the midline, else 0; `nodes_mm` are their offsets from `offset_mm`.
 
-    Nodes within 5 mm of the midline are on neither side. None if a node without an offset could decide.
+    A node within 5 mm of the midline lies on neither side. The result is None if a node without an offset could decide.
     """
     known = _sides(nodes_mm)
     if {1, -1} <= known:
@@ -269,9 +272,10 @@ def bilateral(nodes_mm: Sequence[Feature]) -> Feature:
 
 
 def contralateral(primary_mm: Feature, nodes_mm: Sequence[Feature]) -> Feature:
-    """1 for a node on the other side than the primary, else 0, by `offset_mm`; `bilateral` for a primary on no side.
+    """Return 1 if a node lies on the opposite side of the primary, else 0, from the offsets of `offset_mm`.
 
-    None if the primary, or a node that could decide, has no offset.
+    For a primary on the midline the result of `bilateral` is returned. The result is None if the primary, or a node
+    that could decide, has no offset.
     """
     if primary_mm is None:
         return None
@@ -287,7 +291,7 @@ def _sides(offsets_mm: Sequence[Feature]) -> set[int]:
 
 
 def _side(offset: float) -> int:
-    """1 on the patient's left, -1 on the right, 0 on neither."""
+    """Return 1 for the patient's left, -1 for the right, 0 for neither."""
     return 0 if is_within(abs(offset), MIDLINE_MM) else int(np.sign(offset))
 
 
@@ -298,25 +302,26 @@ def _dispersion(lesions: Sequence[Structure]) -> float:
 
 
 def _components_towards(grid: Geometry, axis: int) -> npt.NDArray[np.float64]:
-    """Component of each array axis (z, y, x) along an axis of the patient: left (0), posterior (1) or superior (2)."""
+    """Return the components of the array axes (z, y, x) along a patient axis: left (0), posterior (1), superior (2)."""
     return np.asarray(grid.direction, dtype=np.float64).reshape(3, 3)[axis, ::-1]
 
 
 BONE_HU: Final = 250.0
 AIR_THRESHOLD_HU: Final = -500.0
-# Bone and air this close to the surface are in contact with it; on coarser grids those in the next voxel are.
+# Bone and air within this distance of the surface are in contact with it; on coarser grids, bone and air in the next
+# voxel.
 REACH_MM: Final = 3.0
 CONTACTS: Final = ("bone_contact", "air_contact", "bone_ml")
 _Mask = npt.NDArray[np.bool_]
 
 
 def neighbours(structure: Structure | None, ct: npt.NDArray[np.float32]) -> dict[str, Feature]:
-    """Shares of the surface in contact with bone (above 250 HU) and with air (below -500 HU), and the volume of bone.
+    """Measure the fractions of the surface in contact with bone (above 250 HU) and air (below -500 HU), and the bone.
 
-    Surface voxels belong to the structure and share a face with one that does not, or with the edge of the grid. They
-    are in contact with bone or air within 3 mm, centre to centre, or in a voxel that shares a face. The bone may be
-    inside the structure, since a tumour that invades it covers it. `bone_ml` is the bone inside the structure or in
-    contact with it. None for an absent structure. `ct` is HU on the whole grid.
+    Surface voxels belong to the structure and share a face with a voxel outside it, or with the edge of the grid. They
+    are in contact with bone or air within 3 mm, centre to centre, or in a voxel that shares a face. The bone may lie
+    inside the structure, since the mask of a tumour that invades bone covers the bone. `bone_ml` is the volume of bone
+    inside the structure or in contact with it. All are None for an absent structure. `ct` is HU on the whole grid.
     """
     if structure is None:
         return dict.fromkeys(CONTACTS)
@@ -329,37 +334,39 @@ def neighbours(structure: Structure | None, ct: npt.NDArray[np.float32]) -> dict
 
 
 def _within_reach(part: _Mask, structure: Structure) -> _Mask:
-    """Return the voxels of the structure's box within reach of a part of it, which is included."""
+    """Return the voxels of the structure's box within reach of the voxels of `part`, including `part`."""
     if not part.any():
         return part
     near = is_within(ndimage.distance_transform_edt(~part, sampling=structure.spacing_mm), REACH_MM)
     return np.asarray(near | ndimage.binary_dilation(part))
 
 
-# Fat, muscle, bone and air are separated within these HU; metal and padding weigh no more than bone and air.
+# The CT is clipped to this range, which distinguishes fat, muscle, bone and air; metal and padding then count no more
+# than bone and air.
 _HU: Final = (-300.0, 300.0)
-# The midline lies at most this far from the middle of a region, which is widened by 45 mm to one side at most.
-_FARTHEST_MM: Final = 40.0
-# Of a narrower image too little would be left to compare; a region of head and neck is 250 mm wide.
-_LEAST_WIDTH_MM: Final = 4 * _FARTHEST_MM
-# A region whose middle lies this close to the midline is even; its body's centre is the steadier midline.
+# Maximum distance of the midline from the middle of a region, which is widened by at most 45 mm to one side.
+_MAX_MIDLINE_OFFSET_MM: Final = 40.0
+# In a narrower image too little would be left to compare; a region of head and neck is 250 mm wide.
+_MIN_WIDTH_MM: Final = 4 * _MAX_MIDLINE_OFFSET_MM
+# A region whose middle lies within this distance of the mirror line is symmetric: the centre of its body is then the
+# more stable midline.
 EVEN_MM: Final = 2.5
-# Sections of this spacing and number tell the midline.
+# Spacing and maximum number of the slices in which the mirror line is searched.
 _STEP_MM: Final = 3.0
-_MOST_SLICES: Final = 12
+_MAX_SLICES: Final = 12
 
 
 def even_columns(ct: _Image, body: npt.NDArray[np.bool_], spacing_mm: tuple[float, float, float], axis: int) -> slice:
-    """Return the columns that lie evenly about the midline: all, unless a cut body has its midline off the middle.
+    """Return the columns that lie symmetrically about the midline; all of them unless the image cuts the body.
 
     Args:
         ct: HU of the slices, in (z, y, x).
-        body: Its voxels of the body.
-        spacing_mm: Along each axis of the array.
-        axis: Of the array, runs from one side of the patient to the other.
+        body: Whether each voxel of `ct` belongs to the body.
+        spacing_mm: Voxel spacing along each axis of the array.
+        axis: Axis of the array from one side of the patient to the other.
     """
     columns = ct.shape[axis]
-    is_cut = not is_below(columns * spacing_mm[axis], _LEAST_WIDTH_MM) and body.take([0, columns - 1], axis=axis).any()
+    is_cut = not is_below(columns * spacing_mm[axis], _MIN_WIDTH_MM) and body.take([0, columns - 1], axis=axis).any()
     doubled = _mirror(ct, body, spacing_mm, axis) if is_cut else columns - 1
     if is_within(abs(doubled - (columns - 1)) / 2 * spacing_mm[axis], EVEN_MM):
         return slice(0, columns)
@@ -367,15 +374,15 @@ def even_columns(ct: _Image, body: npt.NDArray[np.bool_], spacing_mm: tuple[floa
 
 
 def _mirror(ct: _Image, body: npt.NDArray[np.bool_], spacing_mm: tuple[float, float, float], axis: int) -> int:
-    """Twice the column about which the slices mirror each other best, by the mean difference in HU over the body."""
+    """Return twice the column about which the slices are most symmetric, by the mean difference in HU in the body."""
     steps = [max(1, round(_STEP_MM / mm)) for mm in spacing_mm]
-    steps[0] = max(steps[0], -(-len(ct) // _MOST_SLICES))
+    steps[0] = max(steps[0], -(-len(ct) // _MAX_SLICES))
     steps[axis] = 1
     thinned = tuple(slice(None, None, step) for step in steps)
     hu = np.moveaxis(np.clip(ct[thinned], *_HU), axis, -1)
     inside = np.moveaxis(body[thinned], axis, -1)
     middle = ct.shape[axis] - 1
-    reach = min(int(2 * _FARTHEST_MM / spacing_mm[axis]), middle // 2)
+    reach = min(int(2 * _MAX_MIDLINE_OFFSET_MM / spacing_mm[axis]), middle // 2)
     # Of equal candidates the one nearest to the middle counts.
     candidates = sorted(range(middle - reach, middle + reach + 1), key=lambda doubled: abs(doubled - middle))
     return min(zip(_differences(hu, inside, candidates), candidates, strict=True), key=lambda pair: pair[0])[1]

@@ -14,24 +14,24 @@ from pydantic import AfterValidator, Field, model_validator
 
 from contract.documents import Document
 
-# Sums of terms of this size are still finite.
-LARGEST_NUMBER: Final = 1e100
-# The logistic function is 0 or 1 to double precision beyond this.
-LARGEST_LOGIT: Final = 700.0
-MOST_STEPS: Final = 64
-# The hazard ratio exp(score) and its products with any hazard that a head may hold stay finite.
-LARGEST_SCORE: Final = 300.0
+# Sums of many terms up to this size are still finite.
+MAX_NUMBER: Final = 1e100
+# Beyond this logit the logistic function is 0 or 1 in double precision.
+MAX_LOGIT: Final = 700.0
+MAX_STEPS: Final = 64
+# Up to this score the hazard ratio exp(score), and its products with any hazard that a head may hold, are finite.
+MAX_SCORE: Final = 300.0
 MAX_TREES: Final = 1000
 MAX_NODES: Final = 10_000
-# Number of a leaf in `Tree.features`.
+# Marks a leaf in `Tree.features`.
 LEAF: Final = -1
 
 _Floats = npt.NDArray[np.float64]
 
 
 def _bounded(value: float) -> float:
-    if abs(value) >= LARGEST_NUMBER:
-        raise ValueError(f"a number below {LARGEST_NUMBER:g}")
+    if abs(value) >= MAX_NUMBER:
+        raise ValueError(f"a number below {MAX_NUMBER:g}")
     return value
 
 
@@ -40,23 +40,25 @@ PositiveNumber = Annotated[Number, Field(gt=0)]
 
 
 class Calibration(Document):
-    """From a score to a probability: the logistic function of `slope * score + offset` (Platt 1999)."""
+    """Calibration of a score: the probability is the logistic function of `slope * score + offset` (Platt 1999)."""
 
     slope: Number
     offset: Number
 
     def probability(self, score: float) -> float:
+        """Return the calibrated probability of a score."""
         logit = self.slope * score + self.offset
-        return 1 / (1 + math.exp(-max(-LARGEST_LOGIT, min(LARGEST_LOGIT, logit))))
+        return 1 / (1 + math.exp(-max(-MAX_LOGIT, min(MAX_LOGIT, logit))))
 
 
 class Survival(Document):
-    """Baseline cumulative hazard of a patient with score 0, from 0 on day 0 to the last day, the horizon.
+    """Cumulative baseline hazard, of a patient with score 0, from day 0 to the last day, the horizon.
 
-    `days` ascend from above 0; `cumulative_hazard` holds the hazard on each of them and is linear between them.
+    The hazard is 0 on day 0. `days` are above 0 and ascend; `cumulative_hazard` holds the hazard on each of these days
+    and is linear between them.
     """
 
-    days: Annotated[tuple[Number, ...], Field(min_length=1, max_length=MOST_STEPS)]
+    days: Annotated[tuple[Number, ...], Field(min_length=1, max_length=MAX_STEPS)]
     cumulative_hazard: tuple[Number, ...]
 
     @model_validator(mode="after")
@@ -71,14 +73,14 @@ class Survival(Document):
 
     @property
     def horizon_days(self) -> float:
-        """Return the longest time that an answer can be."""
+        """Return the last day, which no predicted time exceeds."""
         return self.days[-1]
 
     def restricted_mean(self, score: float) -> float:
         """Return the expected recurrence-free days within the horizon, always finite and above 0.
 
-        The integral of exp(-H0(t) exp(score)) over t from 0 to the horizon, which falls strictly in the score as long
-        as it differs from its limits, 0 and the horizon, in double precision.
+        This is the integral of exp(-H0(t) exp(score)) over t from 0 to the horizon. It decreases strictly with the
+        score, except where it equals its limits, 0 and the horizon, in double precision.
         """
         ratio = _hazard_ratio(score)
         return sum(
@@ -86,7 +88,7 @@ class Survival(Document):
         )
 
     def median(self, score: float) -> float | None:
-        """Return the day of the median recurrence of patients with this score, None if it is after the horizon."""
+        """Return the median time to recurrence, in days, of patients with this score; None beyond the horizon."""
         half = math.log(2) / _hazard_ratio(score)
         for (start, low), (end, high) in self._steps():
             if high >= half:
@@ -94,12 +96,12 @@ class Survival(Document):
         return None
 
     def _steps(self) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-        """Start and end of each linear part, each as day and hazard."""
+        """Iterate over the linear parts of the hazard: the start and the end of each, as (day, hazard)."""
         return pairwise(zip((0.0, *self.days), (0.0, *self.cumulative_hazard), strict=True))
 
 
 def _hazard_ratio(score: float) -> float:
-    return math.exp(max(-LARGEST_SCORE, min(LARGEST_SCORE, score)))
+    return math.exp(max(-MAX_SCORE, min(MAX_SCORE, score)))
 
 
 def _mean_survival(low: float, high: float) -> float:
@@ -109,10 +111,10 @@ def _mean_survival(low: float, high: float) -> float:
 
 
 class Tree(Document):
-    """One tree in preorder: each split is followed by its left branch, and then by its right branch.
+    """A decision tree in preorder: each split is followed by its left branch, and then by its right branch.
 
     Attributes:
-        features: For each node the number of the feature that it splits, or -1 for a leaf.
+        features: For each node the index of the feature that it splits, or -1 for a leaf.
         numbers: For each node the threshold of the split, or the value of the leaf. A patient goes left if the feature
             is at most the threshold. Features and thresholds are compared in single precision.
     """
@@ -132,7 +134,7 @@ class Tree(Document):
         return self
 
     def find_right_branches(self) -> list[int]:
-        """Find the first node of the right branch of each node; the node itself for a leaf."""
+        """Return, for each node, the index of the first node of its right branch; for a leaf its own index."""
         right = list(range(len(self.features)))
         splits: list[int] = []
         for node, feature in enumerate(self.features):
@@ -148,11 +150,11 @@ class Forest:
     """The nodes of several trees, one tree after the other.
 
     Attributes:
-        roots: Number of the first node of each tree.
-        features: Number of the feature that a node splits; -1 for a leaf.
+        roots: Index of the first node of each tree.
+        features: Index of the feature that a node splits; -1 for a leaf.
         thresholds: Thresholds of the splits, in single precision.
         values: Values of the leaves.
-        right: First node of the right branch; a leaf's own number.
+        right: Index of the first node of the right branch; for a leaf its own index.
     """
 
     roots: npt.NDArray[np.int64]
@@ -163,7 +165,7 @@ class Forest:
 
     @classmethod
     def from_trees(cls, trees: Sequence[Tree]) -> Forest:
-        """Join trees."""
+        """Join the nodes of several trees."""
         sizes = [len(tree.features) for tree in trees]
         roots = np.cumsum([0, *sizes[:-1]], dtype=np.int64)
         numbers = np.concatenate([np.array(tree.numbers, dtype=np.float64) for tree in trees])

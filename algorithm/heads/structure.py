@@ -1,7 +1,7 @@
-"""One structure of the mask: its shape, uptake in SUV, density in HU and planned dose in Gy.
+"""Features of one structure of the mask: shape, uptake in SUV, density in HU and planned dose in Gy.
 
-It is cut out with a margin, so that features are computed on a small box. Shapes and statistics follow the Image
-Biomarker Standardisation Initiative (arXiv 1612.07003).
+A structure is cut out with a margin, so that features are computed on a small box. Shapes and statistics follow the
+Image Biomarker Standardisation Initiative (IBSI, arXiv 1612.07003), whose codes the docstrings give.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from contract.packages import MinLesionSizes
 
 # Twenty-six neighbours: voxels that touch at a corner belong to one lesion.
 TOUCHING: Final = np.ones((3, 3, 3), dtype=np.int8)
-# Beyond the radius of a sphere of 1 ml.
+# Larger than the radius of a sphere of 1 ml, 6.2 mm, over which SUVpeak is averaged.
 MARGIN_MM: Final = 7.0
 
 Feature = float | None
@@ -34,9 +34,13 @@ _Image = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Structure:
-    """The voxels `inside` a structure, as (z, y, x) within `box` of the whole grid.
+    """A structure on a part of the grid.
 
-    `spacing_mm` is in the array's order (z, y, x), `voxel_ml` the volume of a voxel.
+    Attributes:
+        inside: Whether each voxel (z, y, x) of the box belongs to the structure.
+        box: The box (z, y, x) on the whole grid.
+        spacing_mm: Voxel spacing in the order of the array (z, y, x).
+        voxel_ml: Volume of a voxel.
     """
 
     inside: npt.NDArray[np.bool_]
@@ -45,17 +49,17 @@ class Structure:
     voxel_ml: float
 
     def cut(self, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the part of an image of the whole grid within the box."""
+        """Return the part of an image on the whole grid that lies in the box, as a view."""
         return image[self.box]
 
     @property
     def volume_ml(self) -> float:
-        """Voxel count times voxel volume (IBSI YEKZ)."""
+        """Return the volume: voxel count times voxel volume (IBSI YEKZ)."""
         return float(np.count_nonzero(self.inside)) * self.voxel_ml
 
     @property
     def extent_mm(self) -> tuple[float, float, float]:
-        """Length along each axis of the grid (z, y, x), from edge to edge of the outermost voxels."""
+        """Return the length along each axis of the grid (z, y, x), between the outer edges of the outermost voxels."""
         axes = ((1, 2), (0, 2), (0, 1))
         ends = (np.flatnonzero(self.inside.any(axis=others))[[0, -1]] for others in axes)
         z, y, x = ((end - start + 1) * step for (start, end), step in zip(ends, self.spacing_mm, strict=True))
@@ -63,13 +67,13 @@ class Structure:
 
     @cached_property
     def centre_mm(self) -> npt.NDArray[np.float64]:
-        """Centre of mass (z, y, x) in mm from the whole grid's first voxel."""
+        """Return the centre of mass (z, y, x) in mm, relative to the first voxel of the whole grid."""
         start = np.array([cut.start for cut in self.box], dtype=np.float64)
         return np.asarray((np.argwhere(self.inside).mean(0) + start) * self.spacing_mm, dtype=np.float64)
 
 
 def cut_structure(structure: npt.NDArray[np.bool_], grid: Geometry) -> Structure | None:
-    """Return the structure of a boolean mask of the whole grid, or None for an empty mask."""
+    """Return the structure that a boolean mask on the whole grid marks, with a margin; None for an empty mask."""
     boxes = ndimage.find_objects(structure.view(np.uint8))
     if not boxes:
         return None
@@ -83,7 +87,7 @@ def cut_structure(structure: npt.NDArray[np.bool_], grid: Geometry) -> Structure
 
 
 def components(structure: npt.NDArray[np.bool_], grid: Geometry) -> list[Structure]:
-    """Return each 26-connected part of a boolean mask of the whole grid."""
+    """Return the 26-connected components of a boolean mask on the whole grid, each in its own box without a margin."""
     whole = cut_structure(structure, grid)
     if whole is None:
         return []
@@ -96,7 +100,7 @@ def components(structure: npt.NDArray[np.bool_], grid: Geometry) -> list[Structu
 
 
 def remove_specks(mask: npt.NDArray[np.uint8], grid: Geometry, smallest: MinLesionSizes) -> npt.NDArray[np.uint8]:
-    """Remove the 26-connected parts of a label that are too small to count as a lesion from a mask (labels 0, 1, 2)."""
+    """Return the mask (labels 0, 1, 2) without the 26-connected components that are too small to count as lesions."""
     lesions = mask.copy()
     for label in labels.FOREGROUND:
         for part in components(mask == label, grid):
@@ -109,8 +113,10 @@ SHAPE: Final = ("surface_mm2", "sphericity", "diameter_mm", "elongation", "flatn
 
 
 def shape(lesion: Structure | None) -> dict[str, Feature]:
-    """Surface area of the mesh (IBSI C0JK), sphericity (QCFX), largest diameter (L0JK), elongation (Q3CK) and
-    flatness (N17B); None for an absent lesion, elongation and flatness also for a single voxel.
+    """Measure the shape of a lesion.
+
+    The features are the surface area of the mesh (IBSI C0JK), sphericity (QCFX), largest diameter (L0JK), elongation
+    (Q3CK) and flatness (N17B). All are None for an absent lesion; elongation and flatness also for a single voxel.
     """
     if lesion is None:
         return dict.fromkeys(SHAPE)
@@ -127,7 +133,7 @@ def shape(lesion: Structure | None) -> dict[str, Feature]:
 
 
 def mesh(lesion: Structure) -> tuple[_Float, npt.NDArray[np.int64]]:
-    """Vertices (n, 3) in mm and triangles (m, 3) of the surface midway between inside and outside voxels."""
+    """Return vertices (n, 3) in mm and triangles (m, 3) of the surface midway between inside and outside voxels."""
     from skimage.measure import marching_cubes
 
     padded = np.pad(lesion.inside, 1).astype(np.float32)
@@ -148,7 +154,7 @@ def mesh_volume_mm3(vertices: _Float, faces: npt.NDArray[np.int64]) -> float:
 
 
 def diameter_mm(points: _Float) -> float:
-    """Largest distance between any two points (n, 3); only corners of the convex hull count."""
+    """Return the largest distance between any two points (n, 3), which are corners of the convex hull; 0 for one."""
     from scipy.spatial import ConvexHull, QhullError, distance  # takes 0.1 s, which a case without features saves
 
     with suppress(QhullError):  # points in one plane have no convex hull
@@ -157,18 +163,21 @@ def diameter_mm(points: _Float) -> float:
 
 
 def axis_lengths_mm(lesion: Structure) -> tuple[float, float, float]:
-    """Major, minor and least axis of the ellipsoid with the voxel centres' covariance (IBSI TDIC, P9VJ, 7J51)."""
+    """Return the lengths of the ellipsoid's major, minor and least axis (IBSI TDIC, P9VJ, 7J51).
+
+    The ellipsoid has the covariance of the voxel centres; the lengths of a single voxel are 0.
+    """
     places = np.argwhere(lesion.inside) * lesion.spacing_mm
     spread = np.cov(places.T) if len(places) > 1 else np.zeros((3, 3))
     least, minor, major = 4 * np.sqrt(np.maximum(np.linalg.eigvalsh(spread), 0))
     return float(major), float(minor), float(least)
 
 
-# Within a structure, voxels below this share of its SUVmax count as cold (necrotic or cystic).
+# Voxels below this fraction of the structure's SUVmax count as cold (necrotic or cystic).
 COLD_SHARE: Final = 0.4
 THRESHOLDS_SUV: Final = (2.5, 4.0)
-# Of each lesion's own SUVmax.
-THRESHOLD_SHARE: Final = 0.41
+# Fraction of the SUVmax of each lesion.
+THRESHOLD_FRACTION: Final = 0.41
 PEAK_ML: Final = 1.0
 
 STATISTICS: Final = ("suv_max", "suv_mean", "suv_peak", "suv_cv", "cold_share")
@@ -178,11 +187,11 @@ THRESHOLD_NAMES: Final = tuple(
 
 
 def statistics(structure: Structure | None, pet: _Image | None) -> dict[str, Feature]:
-    """SUVmax, mean, peak, coefficient of variation (IBSI 84IY, Q4LE, 0F91, 7TET) and share of cold voxels.
+    """Measure SUVmax, mean, peak, coefficient of variation (IBSI 84IY, Q4LE, 0F91, 7TET) and fraction of cold voxels.
 
     Args:
-        structure: GTVp or GTVn, None where absent.
-        pet: SUV on the whole grid, or None; without either every value is None.
+        structure: GTVp or GTVn, None if absent.
+        pet: SUV on the whole grid, or None. Every value is None without a structure or without a PET.
     """
     if structure is None or pet is None:
         return dict.fromkeys(STATISTICS)
@@ -199,7 +208,7 @@ def statistics(structure: Structure | None, pet: _Image | None) -> dict[str, Fea
 
 
 def measure_thresholds(structure: Structure | None, pet: _Image | None) -> dict[str, Feature]:
-    """Return the volume in ml (`mtv`) and SUV x ml (`tlg`) of the structure's voxels above three thresholds.
+    """Measure the volume in ml (`mtv`) and SUV x ml (`tlg`) of the structure's voxels above three thresholds.
 
     The thresholds are SUV 2.5, SUV 4.0, and 41% of the SUVmax of the 26-connected lesion that a voxel belongs to. An
     absent structure has the values 0. Without PET every value is None.
@@ -217,7 +226,7 @@ def measure_thresholds(structure: Structure | None, pet: _Image | None) -> dict[
 
 
 def glycolysis(structure: Structure | None, pet: _Image | None) -> Feature:
-    """Return the mean SUV times volume of the whole structure, in SUV x ml; 0 for an absent one, None without PET."""
+    """Return the total lesion glycolysis, mean SUV times volume in SUV x ml; 0 for no structure, None without a PET."""
     if structure is None:
         return 0.0
     if pet is None:
@@ -228,8 +237,8 @@ def glycolysis(structure: Structure | None, pet: _Image | None) -> Feature:
 def intensity_peak(structure: Structure, image: npt.NDArray[np.floating]) -> float:
     """Return the highest mean over a sphere of 1 ml around any voxel of the structure (IBSI 0F91).
 
-    The sphere holds all voxels with centres within 6.2 mm, inside the structure or not, but fewer at the image's edge.
-    `image` is the structure's box.
+    The sphere holds all voxels of the box with centres within 6.2 mm, also voxels outside the structure. `image` is the
+    part of the image in the structure's box.
     """
     from scipy.signal import oaconvolve  # the import takes longer than the computation
 
@@ -250,15 +259,17 @@ def _over_share(inside: npt.NDArray[np.bool_], image: _Image) -> npt.NDArray[np.
     parts, count = ndimage.label(inside, structure=TOUCHING)
     highest = np.zeros(count + 1)
     highest[1:] = ndimage.maximum(image, parts, np.arange(1, count + 1))
-    return np.asarray(inside & (image >= THRESHOLD_SHARE * highest[parts]))
+    return np.asarray(inside & (image >= THRESHOLD_FRACTION * highest[parts]))
 
 
 DENSITY: Final = ("hu_mean", "hu_sd", "hu_p10", "hu_median", "hu_p90")
 
 
 def density(structure: Structure | None, ct: npt.NDArray[np.float32]) -> dict[str, Feature]:
-    """Mean, standard deviation, 10th percentile, median and 90th percentile (IBSI Q4LE, the root of ECT3, QG58,
-    Y12H, 8DWT); None for an absent structure. `ct` is HU on the whole grid.
+    """Measure mean, standard deviation, 10th percentile, median and 90th percentile of a structure in HU.
+
+    These are IBSI Q4LE, the root of ECT3, QG58, Y12H and 8DWT. All are None for an absent structure. `ct` is HU on the
+    whole grid.
     """
     if structure is None:
         return dict.fromkeys(DENSITY)
@@ -272,18 +283,19 @@ DOSE: Final = ("dose_mean_gy", "dose_d95_gy", *(f"dose_v{level}_share" for level
 
 
 def resample_dose(dose: Volume, grid: Geometry) -> npt.NDArray[np.float32]:
-    """Return a dose in Gy on `grid`, linearly interpolated; NaN beyond the dose's own voxels."""
+    """Interpolate a dose in Gy linearly on `grid`, shape (z, y, x); NaN outside the dose's own grid."""
     return resample(dose, grid, float("nan"))
 
 
 def dose_volume(structure: Structure | None, dose: npt.NDArray[np.float32] | None) -> dict[str, Feature]:
-    """Return the mean dose and D95 (minimum dose to 95% of the volume) in Gy, V60 and V66 (share with at least 60
-    and 66 Gy).
+    """Measure mean dose and D95 (minimum dose to 95% of the volume) in Gy, and V60 and V66.
+
+    V60 and V66 are the fractions of the volume with at least 60 and 66 Gy.
 
     Args:
-        structure: GTVp or GTVn, None where absent.
-        dose: `resample_dose` the whole grid, or None. Every value is None without structure or dose, and if part of the
-            structure lies beyond the dose.
+        structure: GTVp or GTVn, None if absent.
+        dose: Dose on the whole grid, from `resample_dose`, or None. Every value is None without a structure, without a
+            dose, and if a part of the structure lies outside the dose's grid.
     """
     if structure is None or dose is None:
         return dict.fromkeys(DOSE)

@@ -1,4 +1,4 @@
-"""Values of answers: risks and classes from heads, and T and N stages from the features of a mask.
+"""The values of answers: risks and classes from heads, and T and N stages from the features of a mask.
 
 Stages follow the 7th edition of the AJCC/UICC manual (oropharynx).
 """
@@ -43,9 +43,9 @@ class HeadAnswer:
     Attributes:
         value: The risk, the days or the class.
         score: The head's score, or the score of each class.
-        probability: Calibrated, of the second of two classes; None for other answers, or without calibration. The
-            threshold is chosen for balanced accuracy, so the second class may be given well below or above 0.5.
-        note: What the days of a time mean, with the predicted median; empty for other answers.
+        probability: Calibrated probability of the second of two classes; None for other answers, or without
+            calibration. The head's threshold is chosen for balanced accuracy, so it may be far from 0.5.
+        note: Explanation of an answer in days, with the predicted median; empty for other answers.
     """
 
     value: float | ClassValue
@@ -63,17 +63,23 @@ def compute_head_answer(
     excluded: Collection[ClassValue] = (),
     faults: Faults | None = None,
 ) -> HeadAnswer:
-    """Return a risk or class answer by a head that `check_head` accepts; missing features take their training medians.
+    """Predict a risk or class with a head that `check_head` accepts; missing features take their training medians.
 
-    A risk is the head's score, higher for earlier recurrence, or in the direction "time" the expected days without
-    recurrence, which fall in the score (`Survival.restricted_mean`). Of two classes the second is given where the score
-    reaches the head's threshold, which training chose for balanced accuracy; of more classes the one with the highest
-    score, of equal scores the lower class. A class of `excluded` is never given; at least one class must be left.
+    A risk is the head's score, higher for earlier recurrence. A risk declared as a time is the expected days without
+    recurrence, which decrease with the score (`Survival.restricted_mean`). Of two classes the second is chosen if the
+    score reaches the head's threshold, which was selected for balanced accuracy in training. Of more classes the one
+    with the highest score is chosen; of equal scores the first one.
 
-    Experts of an ensemble that fail are left out and added to `faults`; without it their fault is raised.
+    Args:
+        answer: Declaration of the answer.
+        head: The head.
+        features: Features of the patient by name; None for a missing value.
+        cubes: Cuts the cubes around the tumour; None without images.
+        excluded: Classes that are never chosen; at least one class must be left.
+        faults: Collects the errors of experts of an ensemble, which are left out; None raises such an error.
 
     Raises:
-        ModelPackageError: The head's code fails.
+        ModelPackageError: The code of a custom head fails.
     """
     classes = [value for value in answer.classes if value not in excluded]
     scores = head.scores(SinglePatient(features, cubes), faults)[0]
@@ -103,28 +109,29 @@ def _time_note(answer: AnswerSpec, survival: Survival, score: float) -> str:
 # Upper limits of T1 and T2, and of N1 and N2, in mm of the largest diameter.
 T_LIMITS_MM: Final = (20.0, 40.0)
 N_LIMITS_MM: Final = (30.0, 60.0)
-# Minimum share of the primary's surface in contact with bone for an invasion. A primary that is only next to the
-# mandible or the spine touches them with less.
-INVASION_SHARE: Final = 0.05
+# Minimum fraction of the primary's surface in contact with bone that counts as invasion. A primary that only lies next
+# to the mandible or the spine has less contact.
+INVASION_FRACTION: Final = 0.05
 
-# The feature of a structure, and its value if the mask has no lesion of it.
+# For each structure a feature, and the value that shows that the mask has no lesion of the structure.
 _ABSENT: Final[Mapping[str, tuple[str, float | None]]] = {"GTVp": ("gtvp_diameter_mm", None), "GTVn": ("gtvn_count", 0)}
-# Stages that a rule's answer has with a primary only.
+# Stages that a rule gives only if there is a primary.
 ONLY_WITH_PRIMARY: Final[Mapping[str, tuple[str, ...]]] = {"t_stage_7th": ("T4",)}
 
 
 def find_absent_structures(features: Features) -> frozenset[str]:
-    """Return the structures without a lesion in the measured mask; none if no mask was measured."""
+    """Return the names of the structures without a lesion in the measured mask; empty if no mask was measured."""
     return frozenset(name for name, (key, value) in _ABSENT.items() if key in features and features[key] == value)
 
 
 def find_possible_classes(
     answer: AnswerSpec, absent: Collection[str], *, segmented: bool = True
 ) -> tuple[ClassValue, ...]:
-    """Return the classes that remain possible for an answer if the mask lacks the structures in `absent`.
+    """Return the classes that are possible for an answer if the mask lacks the structures in `absent`.
 
-    The class of an absent structure in `AnswerSpec.without` is the only one left; the class of a present one is left
-    out. T4 is left out without a primary, unless nothing was `segmented`.
+    `AnswerSpec.without` declares the class of a patient without a structure. If the structure is absent, only this
+    class is possible; if it is present, this class is excluded. T4 is excluded without a primary, unless `segmented` is
+    False.
     """
     for structure, value in answer.without.items():
         if structure in absent:
@@ -136,19 +143,22 @@ def find_possible_classes(
 
 
 def derive_stage(rule: str, features: Features) -> str | None:
-    """Return the stage that a rule of `contract.editions.answers.RULES` gives.
+    """Derive a stage from features by a rule of `contract.editions.answers.RULES`.
 
-    None if the features do not show it: T without a primary tumour, N without a mask. Imaging shows neither T0 nor the
-    invasion of soft tissue, so that some T4 tumours are staged too low. HPV does not change N in the 7th edition.
+    Imaging shows neither T0 nor the invasion of soft tissue, so some T4 tumours are staged too low. HPV status does not
+    change N in the 7th edition.
+
+    Returns:
+        The stage; None if the features do not determine it: T without a primary tumour, N without a mask.
 
     Raises:
-        KeyError: No such rule.
+        KeyError: The rule does not exist.
     """
     return _STAGES[rule](features)
 
 
 def stage_features(features: Features) -> dict[str, float | None]:
-    """Return the stage number of each rule, by the rule's name; None if the features do not determine it."""
+    """Return the number of each rule's stage, by the name of the rule; None if the features do not determine it."""
     stages = {rule: derive_stage(rule, features) for rule in RULES}
     return {rule: None if stage is None else float(stage[1:]) for rule, stage in stages.items()}
 
@@ -157,7 +167,7 @@ def _t_stage(features: Features) -> str | None:
     diameter = features.get("gtvp_diameter_mm")
     if diameter is None:
         return None
-    if (features.get("gtvp_bone_contact") or 0.0) >= INVASION_SHARE:
+    if (features.get("gtvp_bone_contact") or 0.0) >= INVASION_FRACTION:
         return "T4"
     return f"T{1 + sum(diameter > limit for limit in T_LIMITS_MM)}"
 
@@ -177,7 +187,7 @@ def _n_stage(features: Features) -> str | None:
 
 
 def _is_across(features: Features) -> bool:
-    """Return whether nodes lie on the other side than the primary or, without a primary, on both sides."""
+    """Return whether a node lies contralateral to the primary or, without a primary, whether nodes are bilateral."""
     contralateral = features.get("gtvn_contralateral")
     return bool(features.get("gtvn_bilateral") if contralateral is None else contralateral)
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.case.units import LARGEST_PLAUSIBLE_SUV, LEAST_HIGHEST_SUV
+from algorithm.case.units import MAX_PLAUSIBLE_SUV, MIN_SUV_MAX
 from algorithm.masks.segmentation import (
     ANY_CORNER,
     REMOVED,
@@ -25,8 +25,8 @@ from contract.packages import PostprocessingRules
 
 _Float = npt.NDArray[np.float32]
 _Measures = npt.NDArray[np.float64]
-# By label: rule -> the measure that must reach it.
-_LOWEST: Final = {
+# For each label the rules that are minimum values, and the measure of `LesionMeasures` to which each rule applies.
+_MINIMUM_RULES: Final = {
     labels.GTVP: {"gtvp_volume_ml": "volume_ml"},
     labels.GTVN: {
         "gtvn_volume_ml": "volume_ml",
@@ -40,8 +40,8 @@ _LOWEST: Final = {
 class LesionMeasures:
     """The 26-connected lesions of each label of a mask: first each GTVp, then each GTVn.
 
-    `numbers` (z, y, x) is 0 outside and n in lesion n; the other arrays start with lesion 1. `mean_probability` is that
-    of the foreground, `suv_max` NaN without a PET in SUV.
+    `numbers` (z, y, x) is 0 outside lesions and n in lesion n; the other arrays have one value for each lesion.
+    `mean_probability` is the mean probability of the foreground. `suv_max` is NaN without a PET in SUV.
     """
 
     numbers: npt.NDArray[np.int32]
@@ -53,25 +53,35 @@ class LesionMeasures:
 
 
 def apply_postprocessing(segmentation: Segmentation, rules: PostprocessingRules) -> Segmentation:
-    """Return the segmentation with the logits of the postprocessed mask.
+    """Return the segmentation with logits changed so that their argmax is the postprocessed mask.
 
-    The mask on the CT's grid is still the interpolated argmax: the foreground of a removed lesion falls as far below
-    the background as it lay above.
+    In a removed lesion the foreground logits are lowered as far below the background as they were above it, so the
+    mask on the CT's grid can still be interpolated from the logits.
     """
     logits, result = apply_rules(segmentation.logits, pet_in_suv(segmentation.pet), segmentation.grid, rules)
     return replace(segmentation, logits=logits, postprocessed=result)
 
 
 def pet_in_suv(pet: _Float | None) -> _Float | None:
-    """Return the PET if its highest value can be an SUV; otherwise its unit is another one, and no SUV gate fits."""
-    plausible = pet is not None and LEAST_HIGHEST_SUV <= float(pet.max()) <= LARGEST_PLAUSIBLE_SUV
+    """Return the PET if its highest value can be an SUV; else None, since rules on SUV do not apply to other units."""
+    plausible = pet is not None and MIN_SUV_MAX <= float(pet.max()) <= MAX_PLAUSIBLE_SUV
     return pet if plausible else None
 
 
 def apply_rules(
     logits: _Float, pet: _Float | None, grid: Geometry, rules: PostprocessingRules
 ) -> tuple[_Float, Postprocessed]:
-    """Return the logits (label, z, y, x) of the postprocessed mask, and the removed lesions; `pet` is in SUV."""
+    """Apply the rules to logits (label, z, y, x).
+
+    Args:
+        logits: Logits of the networks.
+        pet: PET in SUV on the same grid, or None; rules on SUV are then skipped.
+        grid: The grid of the logits.
+        rules: The rules of the package.
+
+    Returns:
+        Logits whose argmax is the postprocessed mask, and the effect of the rules.
+    """
     moved = shift_threshold(logits, rules.foreground_threshold)
     lesions = measure_lesions(moved, pet, grid)
     reasons = find_removal_reasons(lesions, rules)
@@ -84,7 +94,10 @@ def apply_rules(
 
 
 def shift_threshold(logits: _Float, threshold: float) -> _Float:
-    """Shift logits (label, z, y, x) so that their argmax is the mask at a threshold of the foreground."""
+    """Shift the background logit so that the argmax is the mask at a threshold other than 0.5 of the foreground.
+
+    `logits` has the shape (label, z, y, x); the result is a copy, or `logits` itself for a threshold of 0.5.
+    """
     if threshold == 0.5:
         return logits
     moved = logits.copy()
@@ -121,13 +134,13 @@ def measure_lesions(logits: _Float, pet: _Float | None, grid: Geometry) -> Lesio
 
 
 def find_removal_reasons(lesions: LesionMeasures, rules: PostprocessingRules) -> list[str]:
-    """Return the rule that removes each lesion, empty for a kept one.
+    """Return, for each lesion, the name of the rule that removes it; empty for a kept lesion.
 
-    The largest GTVp is sought among those that pass their minimum volume. An unknown SUV passes. If the GTVn that pass
-    the rules on single lesions have less than `gtvn_total_ml` in total, none of them is kept.
+    The largest GTVp is chosen among the GTVp that reach their minimum volume. An unknown SUV reaches any minimum. If
+    the GTVn that pass the rules on single lesions have less than `gtvn_total_ml` in total, none of them is kept.
     """
     reasons = [""] * len(lesions.label)
-    for label, limits in _LOWEST.items():
+    for label, limits in _MINIMUM_RULES.items():
         for rule, measure in limits.items():
             below = (lesions.label == label) & is_below(getattr(lesions, measure), getattr(rules, rule))
             reasons = [reason or rule if out else reason for reason, out in zip(reasons, below, strict=True)]

@@ -1,7 +1,7 @@
-"""A segmentation: logits on the segmenter's own grid, with the images they were computed from, and its source.
+"""Segmentations: logits on the segmenter's own grid, with the images from which they were computed, and their source.
 
-A PET threshold, the mask of an earlier visit or given contours make one without a network. 41% of SUVmax is the
-comparator that a network must beat.
+Without a network, a segmentation comes from a PET threshold, the mask of an earlier visit, or contours of the case. The
+threshold of 41% of SUVmax is the comparator that a network must beat.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ from contract import labels
 from contract.images.geometry import Geometry, is_below
 from contract.images.volumes import Volume, write_volume
 
-# A value of `Postprocessed.places`, in addition to the labels.
+# Value of a removed lesion in `Postprocessed.places`, in addition to the labels.
 REMOVED: Final = 3
 ANY_CORNER: Final = np.ones((3, 3, 3), dtype=np.bool_)
-_SMALLEST_PROBABILITY: Final = np.finfo(np.float32).tiny
-# Of the PET threshold.
+_MIN_PROBABILITY: Final = np.finfo(np.float32).tiny
+# PET threshold: voxels above 41% of SUVmax belong to a lesion, on a grid of this spacing; components below 0.3 ml are
+# noise.
 SPACING_MM: Final = (3.0, 3.0, 3.0)
-SHARE_OF_SUV_MAX: Final = 0.41
-SMALLEST_ML: Final = 0.3
-# Width around the brain into which its uptake is blurred, and height above its lower end from where the face is hot.
+SUV_MAX_FRACTION: Final = 0.41
+MIN_LESION_ML: Final = 0.3
+# Width of the margin into which the brain's uptake is blurred, and height above the brain's lower end from which
+# uptake belongs to the face.
 BRAIN_MARGIN_MM: Final = 12.0
-SKULL_ABOVE_BRAIN_END_MM: Final = 45.0
-# A hot part at the upper end of a scan without a visible brain is the brain's lower end from this volume on.
-SMALLEST_CUT_BRAIN_ML: Final = 60.0
+FACE_ABOVE_BRAIN_END_MM: Final = 45.0
+# Minimum volume of a hot component at the upper end of a scan without a visible brain that counts as part of the brain.
+MIN_CUT_BRAIN_ML: Final = 60.0
 TOP_SLICES: Final = 2
-# Nodes of the neck have their highest uptake above this depth below the lung apices; below lies the chest.
+# Lesions whose highest uptake lies more than this distance below the lung apices belong to the chest.
 NECK_BELOW_APEX_MM: Final = 30.0
 
 _Float = npt.NDArray[np.float32]
 _Labels = npt.NDArray[np.uint8]
 _Mask = npt.NDArray[np.bool_]
-# From logits (label, z, y, x) on the segmenter's grid to the labels on the CT's.
+# Converts logits (label, z, y, x) on the segmenter's grid to labels on the CT's grid.
 Restore = Callable[[_Float, Geometry], _Labels]
 
 
@@ -58,11 +60,11 @@ class MaskSource(StrEnum):
     CONTOURS = "contours"  # given with the case
     PET_THRESHOLD = "PET threshold"
     EARLIER_MASK = "earlier mask"
-    EMPTY_MASK = "empty mask"  # of MR without an earlier mask
+    EMPTY_MASK = "empty mask"  # for MR without an earlier mask
     NETWORK = "network"
 
 
-# Masks that replace a network's: of PET/CT, of MR with a mask of the earlier visit, of other MR.
+# Sources of masks that replace the network's: for PET/CT, for MR with a mask of the earlier visit, and for other MR.
 FALLBACK_MASKS: Final = (MaskSource.PET_THRESHOLD, MaskSource.EARLIER_MASK, MaskSource.EMPTY_MASK)
 
 
@@ -75,9 +77,14 @@ class RemovedLesion(NamedTuple):
 
 @dataclass(frozen=True)
 class Postprocessed:
-    """Effect of the rules on a mask: the removed lesions, the number of kept ones, and rules that could not be applied.
+    """The effect of the postprocessing rules on a mask.
 
-    `places` is (z, y, x) on the segmenter's grid: 0 outside lesions, the label of a kept lesion, or `REMOVED`.
+    Attributes:
+        places: For each voxel (z, y, x) of the segmenter's grid 0 outside lesions, the label of a kept lesion, or
+            `REMOVED`.
+        removed: The removed lesions.
+        remaining: Number of kept lesions.
+        skipped: Names of the rules that could not be applied.
     """
 
     places: _Labels
@@ -99,9 +106,9 @@ class Postprocessed:
 class Segmentation:
     """Logits (label, z, y, x) on `grid`, with CT (HU) and PET (SUV, or None) on the same grid.
 
-    `device` describes what made the passes of the networks and is empty without them. `restore` is nnU-Net's way back
-    to the scan, None for linear interpolation. `postprocessed` holds the removed lesions, None for a package
-    without rules; the logits belong to the postprocessed mask.
+    `device` describes the devices that made the passes of the networks; it is empty without passes. `restore` converts
+    the logits to labels of the scan by nnU-Net's resampling; None is linear interpolation. `postprocessed` describes
+    the removed lesions, None for a package without rules; the logits are those after postprocessing.
     """
 
     logits: _Float
@@ -116,7 +123,7 @@ class Segmentation:
 
     @classmethod
     def from_mask(cls, mask: npt.NDArray[np.uint8], ct: _Float, pet: _Float | None, grid: Geometry) -> Segmentation:
-        """Return a segmentation that is certain of `mask`."""
+        """Make a segmentation of a mask (labels 0, 1, 2), with logits of 1 for its labels and -1 for all others."""
         logits = np.stack([np.where(mask == label, 1.0, -1.0).astype(np.float32) for label in sorted(labels.NAMES)])
         return cls(logits, ct, pet, grid)
 
@@ -133,7 +140,10 @@ class Segmentation:
 
 @dataclass(frozen=True)
 class CaseSegmentation:
-    """A case with its segmentation and region, both None for a method that segments nothing and before it is read."""
+    """A case with its segmentation and region.
+
+    Both are None for a method that segments nothing, and for a case of which only the header has been read.
+    """
 
     case: Case
     by: MaskSource
@@ -142,9 +152,9 @@ class CaseSegmentation:
 
 
 def argmax(logits: _Float) -> npt.NDArray[np.uint8]:
-    """Return the label with the highest logit, the lower of equal labels; three times as fast as NumPy's argmax.
+    """Return the label with the highest logit at each voxel; of equal logits the lower label wins.
 
-    Logits are numbers, (label, ...).
+    This is three times as fast as NumPy's argmax. The logits, (label, ...), must not be NaN.
     """
     highest, winner = logits[0], np.zeros(logits.shape[1:], dtype=np.uint8)
     for label, own in enumerate(logits[1:], start=1):
@@ -160,19 +170,22 @@ def softmax(logits: _Float) -> _Float:
 
 
 def log_probabilities(probabilities: _Float) -> _Float:
-    """Return logarithms of probabilities, finite for a probability of 0."""
-    return np.log(np.maximum(probabilities, _SMALLEST_PROBABILITY))
+    """Return the logarithms of probabilities; the logarithm of 0 is large and negative, but finite."""
+    return np.log(np.maximum(probabilities, _MIN_PROBABILITY))
 
 
 def expected_dsc(logits: npt.NDArray[np.float32]) -> dict[str, float | None]:
-    """Return the DSC that `logits` (label, z, y, x) predict for each lesion label of their argmax, by the label's name.
+    """Compute the DSC that `logits` (label, z, y, x) predict for each lesion label of their argmax.
 
-    Twice the expected overlap over the sum of both sizes: 2 sum_A p / (|A| + sum p), with p the softmax and A the
-    label's voxels; None for an absent label. With independent voxels it is close to the expected DSC of A against the
-    truth (soft Dice confidence, Borges, Pacheco and Silva 2024, arXiv 2402.10665).
+    It is twice the expected overlap over the sum of both sizes: 2 sum_A p / (|A| + sum p), where p is the softmax and A
+    the voxels of the label. For independent voxels it is close to the expected DSC of A against the truth (soft Dice
+    confidence, Borges, Pacheco and Silva 2024, arXiv 2402.10665).
+
+    Returns:
+        The expected DSC by the name of the label; None for an absent label.
     """
     size, inside, everywhere = np.zeros((3, len(labels.NAMES)))
-    for z in range(logits.shape[1]):  # probabilities of the whole grid at once would be the peak of memory
+    for z in range(logits.shape[1]):  # probabilities of the whole grid would need the most memory of the whole case
         probability, mask = softmax(logits[:, z]), argmax(logits[:, z])
         size += np.bincount(mask.ravel(), minlength=size.size)
         everywhere += probability.sum((1, 2), dtype=np.float64)
@@ -211,7 +224,7 @@ def compute_percent(segmentation: Segmentation, ct: Geometry) -> npt.NDArray[np.
             for label, of_label in enumerate(segmentation.logits)
         ]
     )
-    # In place: with thin slices the region takes hundreds of megabytes for each label.
+    # In place, since for thin slices the region takes hundreds of megabytes for each label.
     logits -= logits.max(0)
     np.exp(logits, out=logits)
     logits *= 100 / logits.sum(0)
@@ -223,9 +236,9 @@ def compute_percent(segmentation: Segmentation, ct: Geometry) -> npt.NDArray[np.
 def segment_by_contours(
     case: Case, contours: Volume, region: Region, spacing_mm: tuple[float, float, float]
 ) -> Segmentation:
-    """Resample contours to the grid on which training measures reference masks, `spacing_mm` (x, y, z).
+    """Make a segmentation from contours, on a grid of `spacing_mm` (x, y, z) that covers the region and all contours.
 
-    The grid covers the region and all contours.
+    The training measures the features of reference masks on such a grid.
     """
     low, high = np.asarray(region.lower_mm), np.asarray(region.upper_mm)
     if (marked := np.argwhere(contours.array > 0)[:, ::-1]).size:
@@ -240,18 +253,18 @@ def segment_by_contours(
 
 
 def find_fallback(case: Case) -> MaskSource:
-    """Return the source of the mask of `segment_by_threshold` for a case."""
+    """Return the source of the mask that `segment_by_threshold` makes for a case."""
     if case.has_pet_threshold:
         return MaskSource.PET_THRESHOLD
     return MaskSource.EMPTY_MASK if case.earlier is None else MaskSource.EARLIER_MASK
 
 
 def segment_by_threshold(case: Case, region: Region) -> Segmentation:
-    """Segment everything in the neck above 41% of its SUVmax; the largest 26-connected part is GTVp, others are GTVn.
+    """Segment all voxels above 41% of the neck's SUVmax; the largest 26-connected component is GTVp, others are GTVn.
 
-    The neck lies between brain and lung apices, if they are visible. Parts under 0.3 ml are left out, and so are the
-    brain and parts that are hottest in the chest. Without a usable PET the mask is empty; of MR it is the mask of the
-    earlier visit on the scan's grid, or empty without one.
+    The neck lies between brain and lung apices, if they are visible. Components below 0.3 ml, the brain, and components
+    whose highest uptake lies in the chest are left out. Without a usable PET the mask is empty. For MR the mask is the
+    mask of the earlier visit on the scan's grid, or empty without such a mask.
     """
     if not case.has_pet_threshold:
         empty = np.zeros(case.scan.geometry.array_shape, np.uint8)
@@ -262,7 +275,8 @@ def segment_by_threshold(case: Case, region: Region) -> Segmentation:
     pet = None if case.pet is None else grids.resample(case.pet, grid, 0.0)
     if pet is None or region.is_empty:
         return Segmentation.from_mask(np.zeros(grid.array_shape, np.uint8), ct, pet, grid)
-    hot = _hot_in_neck(np.where(_outside_brain(pet, region, grid), pet, np.float32(0)), region, grid)
+    uptake = np.where(_find_voxels_outside_brain(pet, region, grid), pet, np.float32(0))
+    hot = _find_hot_voxels_of_neck(uptake, region, grid)
     return Segmentation.from_mask(label_largest_as_primary(hot, grid.voxel_volume_mm3), ct, pet, grid)
 
 
@@ -270,32 +284,32 @@ def _heights_mm(grid: Geometry) -> npt.NDArray[np.float64]:
     return np.asarray(grid.origin_mm[2] + np.arange(grid.array_shape[0]) * grid.spacing_mm[2])
 
 
-def _outside_brain(pet: _Float, region: Region, grid: Geometry) -> _Mask:
-    """Return the voxels of `grid` that are neither brain, nor near it, nor high above its lower end."""
-    brain = _cut_brain(pet, grid) if region.brain is None else grids.resample(region.brain, grid, 0.0) > 0.5
+def _find_voxels_outside_brain(pet: _Float, region: Region, grid: Geometry) -> _Mask:
+    """Find the voxels of `grid` that do not belong to the brain, its margin, or the face above its lower end."""
+    brain = _find_cut_brain(pet, grid) if region.brain is None else grids.resample(region.brain, grid, 0.0) > 0.5
     outside = ~ndimage.binary_dilation(brain, iterations=round(BRAIN_MARGIN_MM / grid.spacing_mm[0]))
     if region.brain_lower_mm is not None:
-        outside[_heights_mm(grid) > region.brain_lower_mm + SKULL_ABOVE_BRAIN_END_MM] = False
+        outside[_heights_mm(grid) > region.brain_lower_mm + FACE_ABOVE_BRAIN_END_MM] = False
     return np.asarray(outside)
 
 
-def _cut_brain(pet: _Float, grid: Geometry) -> _Mask:
-    """Large hot parts at the upper end of a region without a visible brain: what the scan shows of the brain."""
-    parts, _ = ndimage.label(pet >= SHARE_OF_SUV_MAX * max(float(pet.max()), 1e-6), structure=ANY_CORNER)
-    cut = np.bincount(parts.ravel()) * grid.voxel_volume_mm3 / 1000 >= SMALLEST_CUT_BRAIN_ML
+def _find_cut_brain(pet: _Float, grid: Geometry) -> _Mask:
+    """Find large hot components at the upper end of a region without a visible brain; the scan cuts the brain there."""
+    parts, _ = ndimage.label(pet >= SUV_MAX_FRACTION * max(float(pet.max()), 1e-6), structure=ANY_CORNER)
+    cut = np.bincount(parts.ravel()) * grid.voxel_volume_mm3 / 1000 >= MIN_CUT_BRAIN_ML
     at_top = np.zeros_like(cut)
     at_top[parts[-TOP_SLICES:]] = True
     at_top[0] = False
     return np.asarray((cut & at_top)[parts])
 
 
-def _hot_in_neck(pet: _Float, region: Region, grid: Geometry) -> _Mask:
-    """Return the voxels above 41% of the neck's SUVmax, without parts that are hottest in the chest."""
+def _find_hot_voxels_of_neck(pet: _Float, region: Region, grid: Geometry) -> _Mask:
+    """Find the voxels above 41% of the neck's SUVmax, without components whose highest uptake lies in the chest."""
     z_mm = _heights_mm(grid)
     neck = np.ones_like(z_mm, dtype=np.bool_) if region.apex_mm is None else z_mm >= region.apex_mm
     if not pet[neck].any():
         neck[:] = True
-    hot = pet >= SHARE_OF_SUV_MAX * max(float(pet[neck].max()), 1e-6)
+    hot = pet >= SUV_MAX_FRACTION * max(float(pet[neck].max()), 1e-6)
     if region.apex_mm is None:
         return np.asarray(hot)
     parts, count = ndimage.label(hot, structure=ANY_CORNER)
@@ -306,10 +320,10 @@ def _hot_in_neck(pet: _Float, region: Region, grid: Geometry) -> _Mask:
 
 
 def label_largest_as_primary(hot: npt.NDArray[np.bool_], voxel_volume_mm3: float) -> npt.NDArray[np.uint8]:
-    """Label the 26-connected parts of `hot`: the largest 1 (GTVp), others 2 (GTVn), those under 0.3 ml 0."""
+    """Label the 26-connected components of `hot`: the largest is 1 (GTVp), others 2 (GTVn); below 0.3 ml they are 0."""
     parts, _ = ndimage.label(hot, structure=ANY_CORNER)
     sizes = np.bincount(parts.ravel())
-    is_speck = is_below(sizes * voxel_volume_mm3 / 1000, SMALLEST_ML)
+    is_speck = is_below(sizes * voxel_volume_mm3 / 1000, MIN_LESION_ML)
     lookup = np.where(is_speck, labels.BACKGROUND, labels.GTVN).astype(np.uint8)
     lookup[0] = labels.BACKGROUND
     if lookup.any():

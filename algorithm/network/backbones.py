@@ -1,4 +1,4 @@
-"""Networks that plans may name: one record for each backbone. Importing this module imports no network library."""
+"""The networks that plans may name, one record for each backbone. Importing this module imports no network library."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from contract.errors import HecktorError, ModelPackageError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# Configuration of nnU-Net's plans, channels, labels and deep supervision -> network.
+# Builds a network from a configuration of nnU-Net's plans, the numbers of channels and labels, and deep supervision.
 Build = Callable[[Mapping[str, Any], int, int, bool], "nn.Module"]
-# Filters at the finest resolution and patch (z, y, x) -> `architecture` of nnU-Net's plans.
+# Makes the `architecture` of nnU-Net's plans from the filters at the finest resolution and the patch (z, y, x).
 Design = Callable[[int, Sequence[int]], dict[str, Any]]
 # Modules that plans may name.
 _MODULES: Final = (
@@ -26,8 +26,8 @@ _MODULES: Final = (
 _SEGRESNET_ARGUMENTS: Final = (
     "act", "blocks_down", "blocks_up", "dropout_prob", "init_filters", "norm", "upsample_mode",
 )  # fmt: skip
-# The lowest and highest value of the numbers in `arch_kwargs`, beyond the numbers of any network that a card holds.
-# Each is one number, or a list by stage of numbers or of three numbers, (z, y, x).
+# Minimum and maximum of the numbers in `arch_kwargs`; no card has room for a network with larger numbers. An argument
+# is one number, or a list with a number or three numbers (z, y, x) for each stage.
 _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "n_stages": (2, 12),
     "features_per_stage": (1, 4096),
@@ -42,7 +42,7 @@ _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "blocks_down": (1, 64),
     "blocks_up": (1, 64),
 }
-# Errors of libraries for arguments that make no network.
+# Errors that libraries raise for arguments of which they cannot build a network.
 _NOT_BUILT: Final = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
@@ -62,11 +62,11 @@ class Backbone:
 
     Attributes:
         classes: Names of its classes in nnU-Net's plans.
-        build: Makes the network with PyTorch's random weights.
+        build: Builds the network with PyTorch's random weights.
         deep_supervision: Whether it has an output at each resolution in training.
-        kernels: Arguments that hold one number for each axis of the grid, stage by stage.
-        output_layers: Part of the name of each layer whose outputs are the labels.
-        design: Architecture for a patch; None if nnU-Net's planner designs it.
+        kernels: Names of the arguments that hold, for each stage, one number for each axis of the grid.
+        output_layers: Part of the names of the layers whose outputs are the labels.
+        design: Makes the architecture for a patch; None if nnU-Net's planner does this.
     """
 
     classes: tuple[str, ...]
@@ -78,7 +78,7 @@ class Backbone:
 
 
 def find_backbone(architecture: Mapping[str, Any]) -> Backbone:
-    """Return the backbone that an `architecture` of nnU-Net's plans names."""
+    """Return the backbone that an `architecture` of nnU-Net's plans names; else raise `ModelPackageError`."""
     name = _class_name(architecture)
     for backbone in BACKBONES.values():
         if name in backbone.classes:
@@ -134,7 +134,10 @@ def _unet(configuration: Mapping[str, Any], channels: int, classes: int, deep_su
 
 
 def _check_unet_patch(patch: Sequence[int], arguments: Mapping[str, Any]) -> None:
-    """Check that a U-Net returns the patch's own shape: strides divide it, and a norm has more than one voxel."""
+    """Check that a U-Net returns the shape of the patch.
+
+    The strides must divide the patch, and instance normalisation needs more than one voxel at the lowest resolution.
+    """
     strides, stages = arguments["strides"], int(arguments["n_stages"])
     per_stage = [strides] * stages if isinstance(strides, int) else strides
     per_axis = zip(*([stage] * 3 if isinstance(stage, int) else stage for stage in per_stage), strict=True)
@@ -147,7 +150,7 @@ def _check_unet_patch(patch: Sequence[int], arguments: Mapping[str, Any]) -> Non
 
 
 def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _deep_supervision: bool) -> nn.Module:
-    """MONAI's SegResNet, with arguments that keep the image's shape."""
+    """Build MONAI's SegResNet, and check that it returns the shape of the patch."""
     arguments = dict(configuration["architecture"]["arch_kwargs"])
     odd = sorted(arguments.keys() - _SEGRESNET_ARGUMENTS)
     if odd:
@@ -167,7 +170,7 @@ def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _d
 
 
 def _segresnet_design(filters: int, patch: Sequence[int]) -> dict[str, Any]:
-    """SegResNet with up to four resolutions, as many as the patch can be halved."""
+    """Make the architecture of a SegResNet with up to four resolutions, as many as the patch can be halved to."""
     halvings = min((edge & -edge).bit_length() - 1 for edge in map(int, patch))
     if halvings == 0:
         raise HecktorError("--backbones segresnet", f"the planned patch is {list(patch)}", "even edges")
@@ -184,7 +187,7 @@ def _segresnet_design(filters: int, patch: Sequence[int]) -> dict[str, Any]:
     }
 
 
-# The first is nnU-Net's planned network; the others have an additional configuration.
+# The first backbone is the network that nnU-Net plans; each of the others has an additional configuration in the plans.
 BACKBONES: Final[Mapping[str, Backbone]] = {
     "unet": Backbone(
         classes=("PlainConvUNet", "ResidualEncoderUNet"),
@@ -207,10 +210,17 @@ BACKBONES: Final[Mapping[str, Backbone]] = {
 def build_untrained_network(
     configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool = False
 ) -> nn.Module:
-    """Return the network of an nnU-Net configuration, with PyTorch's random weights; `classes` counts the background.
+    """Build the network of a configuration of nnU-Net's plans, with PyTorch's random weights.
 
-    With `deep_supervision` it has an output at every resolution, as nnU-Net's loss expects, if its backbone can.
-    Raises `ModelPackageError` for an unknown network or module, and for one that cannot be built.
+    Args:
+        configuration: Configuration of nnU-Net's plans.
+        channels: Number of input channels.
+        classes: Number of labels, background included.
+        deep_supervision: Whether the network has an output at each resolution, as nnU-Net's loss expects; ignored by a
+            backbone without deep supervision.
+
+    Raises:
+        ModelPackageError: The network or a module is unknown, or the network cannot be built.
     """
     try:
         architecture = check_architecture(configuration)

@@ -1,4 +1,4 @@
-"""The device that the user names, its settings during inference, and its failures."""
+"""The device of the networks, its settings during inference, and its failures."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 from contract.errors import Finding, HecktorError
 from contract.processes import count_usable_cpus
 
-# A T4 has 16 GB, and 15 GiB can be used; the driver and fragmentation take the rest of the difference.
+# The platform's T4 has 16 GB, of which 15 GiB can be used; the last GiB is a reserve for the driver and fragmentation.
 GPU_MEMORY_LIMIT_BYTES: Final = 14 * 2**30
-# Messages of torch 2.10 (CUDA 12.8, cuDNN 9.19) and 2.13 on a lack of memory: the CUDA runtime and driver;
-# torch where no algorithm of cuDNN has room for its workspace, by heuristics (`cudnn.benchmark = False`) or after it
-# tried all; cuDNN 9, and cuBLAS or an earlier cuDNN.
+# Messages of torch 2.10 (CUDA 12.8, cuDNN 9.19) and 2.13 about a lack of memory, in this order: from the CUDA runtime
+# and driver; from torch if no algorithm of cuDNN has room for its workspace, by heuristics (`cudnn.benchmark = False`)
+# or after all have been tried; from cuDNN 9; from cuBLAS or an earlier cuDNN.
 _NO_MEMORY: Final = (
     "out of memory",
     "GET was unable to find an engine",
@@ -25,7 +25,7 @@ _NO_MEMORY: Final = (
     "ALLOCATION_FAILED",
     "ALLOC_FAILED",
 )
-# cuDNN says this also where its workspace did not fit.
+# cuDNN also gives this message if its workspace did not fit.
 _NOT_SUPPORTED: Final = "CUDNN_STATUS_NOT_SUPPORTED"
 _FAILURES: Final = ("CUDA", "cuDNN", "CUBLAS", "DefaultCPUAllocator", *_NO_MEMORY[1:3])
 # Functions that restore the settings when the last open block of `use_inference_settings` ends.
@@ -36,30 +36,30 @@ _blocks = 0
 
 @contextmanager
 def use_inference_settings(device: torch.device, *, limited: bool = False) -> Iterator[None]:
-    """Use threads and algorithms as inference does; if `limited`, the process takes no more of the card than a T4 has.
+    """Set torch's threads and algorithms for inference; with `limited`, use no more GPU memory than a T4 has.
 
-    Torch gets as many threads as this process may use CPUs, unless `OMP_NUM_THREADS` sets their number, and cuDNN
-    algorithms whose results are reproducible. Blocks may overlap in several threads: the first one sets, and the last
-    one to end restores.
+    Torch uses as many threads as this process may use CPUs, unless `OMP_NUM_THREADS` sets their number, and only cuDNN
+    algorithms whose results are reproducible. Blocks may overlap in several threads: the first block makes the
+    settings, and the last one to end restores the earlier ones.
     """
     global _blocks  # noqa: PLW0603  torch's settings belong to the process, too
     with _SETTINGS:
         _blocks += 1
         if _blocks == 1:
-            with suppress(RuntimeError):  # a card that fails already now fails the first network, too, which says so
+            with suppress(RuntimeError):  # a failed card also fails the first network, which reports it
                 _IN_FORCE.extend(_set_for_inference(device, limited))
     try:
         yield
     finally:
         with _SETTINGS:
             _blocks -= 1
-            with suppress(RuntimeError):  # of a lost card
+            with suppress(RuntimeError):  # the card is lost
                 while not _blocks and _IN_FORCE:
                     _IN_FORCE.pop()()
 
 
 def _set_for_inference(device: torch.device, limited: bool) -> Iterator[Callable[[], None]]:
-    """Set what inference needs; yields what restores each setting, once it is set."""
+    """Make each setting, and then yield the function that restores it."""
     if "OMP_NUM_THREADS" not in os.environ:
         threads = torch.get_num_threads()
         torch.set_num_threads(min(threads, count_usable_cpus()))
@@ -82,37 +82,41 @@ def _set_cudnn(benchmark: bool, deterministic: bool) -> None:
 
 
 def is_device_failure(problem: BaseException) -> bool:
-    """Return whether a device ran out of memory or was lost, False for a bug."""
+    """Return whether an error means that a device ran out of memory or was lost, rather than a bug."""
     if isinstance(problem, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(problem, RuntimeError) and any(word in str(problem) for word in _FAILURES)
 
 
 def is_out_of_memory(problem: BaseException, earlier_retries: int = 0) -> bool:
-    """Return whether a device ran out of memory, or has too little left for any convolution algorithm.
+    """Return whether an error means that a device ran out of memory, even if only for the workspace of a convolution.
 
-    `earlier_retries` is `count_alloc_retries` at the start of the work that failed.
+    `earlier_retries` is the result of `count_alloc_retries` at the start of the work that failed.
     """
     if not is_device_failure(problem):
         return False
-    said = str(problem)
-    return any(word in said for word in _NO_MEMORY) or (
-        _NOT_SUPPORTED in said and count_alloc_retries() > earlier_retries
+    message = str(problem)
+    return any(word in message for word in _NO_MEMORY) or (
+        _NOT_SUPPORTED in message and count_alloc_retries() > earlier_retries
     )
 
 
 def count_alloc_retries() -> int:
-    """Return how often this process had to empty torch's cache for an allocation on the card, or could not make one."""
+    """Return how often this process emptied torch's cache for an allocation on the card or failed to allocate."""
     return int(torch.cuda.memory_stats().get("num_alloc_retries", 0)) if torch.cuda.is_initialized() else 0
 
 
 def first_line(problem: BaseException) -> str:
-    """Return the message of an error, without further lines; or the name of its class."""
+    """Return the first line of an error's message, or the name of its class if the message is empty."""
     return (str(problem) or type(problem).__name__).splitlines()[0]
 
 
 def find_device(name: str) -> torch.device:
-    """`cpu`, `cuda` (the first card), or `auto`: CUDA if a card answers. Raises `HecktorError` if `cuda` does not."""
+    """Return the device called `cpu`, `cuda` (the first card) or `auto` (CUDA if a card answers, otherwise the CPU).
+
+    Raises:
+        HecktorError: `cuda` was asked for, but no card answers.
+    """
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise HecktorError("device cuda", "no CUDA device answers", "one (or --device auto or cpu)")
@@ -121,7 +125,7 @@ def find_device(name: str) -> torch.device:
 
 
 def find_unexpected_cpu(name: str, device: torch.device) -> tuple[Finding, ...]:
-    """Return a finding if `auto` takes the CPU though torch was built for a card."""
+    """Return a finding if `auto` chose the CPU although torch was built for CUDA; otherwise an empty tuple."""
     if name != "auto" or device.type != "cpu" or torch.version.cuda is None:
         return ()
     actual = f"no CUDA device answers torch {torch.__version__}"

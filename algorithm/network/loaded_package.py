@@ -1,4 +1,4 @@
-"""The model package that answers: which one, and its networks on the device, kept from case to case."""
+"""Find the model package that answers, and keep its networks on the device from case to case."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:  # torch is imported only if a network runs
     from algorithm.network.networks import Networks
 
 LOGGER = logging.getLogger("hecktor")
-# A package for each edition, by its name.
+# The folder of the shipped packages, each named after its edition.
 DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
 DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
-# The wheel holds none of them.
+# The wheel of this project contains no packages.
 INSTALL_MODELS: Final = "pip install ./models in the source tree"
 
 
@@ -46,7 +46,7 @@ def find_uploaded_package(folder: Path = platform.MODEL_DIR) -> Path | None:
 
 
 def find_shipped_package(edition: str = DEFAULT_EDITION) -> Path:
-    """Return the package that is shipped for an edition, for rehearsals; raise `ModelPackageError` without one."""
+    """Return the package that is shipped for an edition, for rehearsals; raise `ModelPackageError` if there is none."""
     shipped = DEFAULT_PACKAGES / edition
     if not shipped.is_dir():
         actual, expected = f"none in {platform.MODEL_DIR} and none shipped for {edition}", "--model PACKAGE"
@@ -57,9 +57,9 @@ def find_shipped_package(edition: str = DEFAULT_EDITION) -> Path:
 
 
 def import_network_libraries() -> None:
-    """Import what a pass needs in a thread, while the case is read: torch takes a second.
+    """Import the libraries of a pass in a thread while the case is read, because torch takes a second.
 
-    A failure is only logged, because the networks cannot be loaded then, which is an error of its own.
+    A failure is only logged: loading the networks will then fail and report it.
     """
 
     def import_modules() -> None:
@@ -67,7 +67,7 @@ def import_network_libraries() -> None:
             from algorithm.network import nnunet, passes, preprocessing  # noqa: F401
 
             nnunet.find_unet("PlainConvUNet")  # the network of most packages
-        except Exception as problem:  # noqa: BLE001  a second import may fail with another message
+        except Exception as problem:  # noqa: BLE001  logged here, since a second import may fail with another message
             LOGGER.warning("imports while the case is read: %s: %s", type(problem).__name__, problem)
 
     with suppress(RuntimeError):  # too little memory for a thread
@@ -75,10 +75,16 @@ def import_network_libraries() -> None:
 
 
 class LoadedPackage:
-    """The package at `model_dir` and its network on `device` (`auto`, `cpu`, `cuda`), each loaded when first needed.
+    """A model package and its networks on a device, each loaded when it is first needed.
 
-    `code` are the folders of `--code`. They hold the user code that the package names; without folders the image holds
-    it. `findings` are the problems of the device, which belong to each case that it answers.
+    Args:
+        model_dir: Folder of the package.
+        device: `auto`, `cpu` or `cuda`.
+        code: Folders of `--code` with the user code that the package names; without folders the code in the image is
+            used.
+
+    Attributes:
+        findings: Problems of the device, which concern every case that it answers.
     """
 
     def __init__(self, model_dir: Path, device: str, code: Sequence[Path] = ()) -> None:
@@ -89,26 +95,32 @@ class LoadedPackage:
         self.in_use = threading.Lock()
 
     def check(self, edition: Edition, algorithm: Algorithm) -> list[Finding]:
-        """Check that the package was made for this edition and algorithm, and that the code that it names is there.
+        """Check that the package was made for this edition and algorithm, and that the code that it names exists.
 
-        Returns findings for code that changed. Raises `ModelPackageError`.
+        Returns:
+            Findings about code that has changed since the package was made.
+
+        Raises:
+            ModelPackageError: The package does not fit, or its code is missing.
         """
         check_edition(self.manifest, edition, algorithm)
         return check_code(self.manifest, self._code, is_from_option=self._code_is_given)
 
     def describe(self) -> str:
-        """Return the package's name, purpose and checksum, for the log."""
+        """Return name, checksum and purpose of the package for the log."""
         return f"{self.identity} ({self.manifest.purpose})"
 
     def load(self) -> None:
-        """Verify the package and put the first fold's network on the device, unless that is done already.
+        """Verify the package and put the network of the first fold on the device, unless that has been done.
 
-        If the device fails already now, the CPU takes its place in this step and all later ones. Raises
-        `ModelPackageError`.
+        If the device fails, the CPU replaces it from now on, and `findings` says so.
+
+        Raises:
+            ModelPackageError: The package cannot be used.
         """
         from algorithm.network.networks import HookFailedError
 
-        with suppress(HookFailedError):  # the first pass meets it again and leaves the network out
+        with suppress(HookFailedError):  # the first pass fails again and leaves the network out
             self._load_first()
 
     def _load_first(self) -> None:
@@ -127,7 +139,7 @@ class LoadedPackage:
             return
         self.networks.free(device)
         actual = f"the network cannot be loaded ({reason})"
-        self.findings = (Finding(f"device {device.type}", actual, action="going on with the CPU"),)
+        self.findings = (Finding(f"device {device.type}", actual, action="continuing with the CPU"),)
         self._device_name = "cpu"
         self.__dict__.pop("device", None)
         self.networks.get(0, self.device)
@@ -139,7 +151,7 @@ class LoadedPackage:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """Return the manifest, which is read in no time."""
+        """Return the manifest, without verifying the package. Raises `ModelPackageError`."""
         return read_manifest(self._model_dir)
 
     @cached_property
@@ -149,7 +161,7 @@ class LoadedPackage:
 
     @cached_property
     def networks(self) -> Networks:
-        """Return the folds' networks. Raises `ModelPackageError` if one of them cannot be built."""
+        """Return the networks of the folds; raise `ModelPackageError` if one of them cannot be built."""
         from algorithm.network.networks import Networks
 
         networks = Networks(self.package)
@@ -158,7 +170,7 @@ class LoadedPackage:
 
     @cached_property
     def device(self) -> torch.device:
-        """Return the device that the user wants, or the CPU if it failed; raise `HecktorError` if no device answers."""
+        """Return the requested device, or the CPU if it failed; raise `HecktorError` if `cuda` does not answer."""
         from algorithm.network.devices import find_device
 
         return find_device(self._device_name)

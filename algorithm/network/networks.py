@@ -1,8 +1,8 @@
 """The networks of a package on their device, custom networks included.
 
-The class of a custom network is made from a folder of files and a device, and called with a batch of patches. It is
-found in code that was given or built into the image (`contract.code`), never in a package; its attributes are in the
-package's plans.
+A custom network is constructed from a folder of files and a device, and called with a batch of patches. Its class is
+found in the code of `--code` or of the image (`contract.code`), never in a package; its attributes are in the plans of
+the package.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from contract.errors import ModelPackageError
 from contract.labels import LESIONS
 
 LOGGER = logging.getLogger("hecktor")
-# Probabilities of 0 become this logarithm, not minus infinity.
-_LEAST: Final = 1e-7
-# Errors of nnU-Net for options that make no sense.
+# Lower probabilities are raised to this value, so that their logarithm is finite.
+_MIN_PROBABILITY: Final = 1e-7
+# Errors that nnU-Net raises for invalid options of its resampling.
 _NOT_COMPUTED: Final = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
 
 
@@ -75,7 +75,7 @@ class Networks:
     def check(self) -> None:
         """Build the network of each configuration without memory, and check the functions of resampling.
 
-        The imports that this needs would cost time in the middle of a case.
+        The imports for this would otherwise cost time in the middle of a case.
 
         Raises:
             ModelPackageError: A network cannot be built, its code is missing, or an option of resampling is wrong.
@@ -95,7 +95,9 @@ class Networks:
         """Return the network of a fold on a device, in evaluation mode.
 
         Raises:
+            HookFailedError: A custom network cannot be constructed.
             ModelPackageError: The weights do not fit the network.
+            RuntimeError: The device failed.
         """
         key = (fold, device)
         if key not in self._loaded:
@@ -105,13 +107,13 @@ class Networks:
             self._loaded[key] = self._load(fold, device)
         return self._loaded[key]
 
-    of = get  # the name of 0.2, for scripts that use it
+    of = get  # the name in version 0.2, for scripts that use it
 
     def free(self, device: torch.device) -> None:
-        """Drop all networks after a device failed, free its memory, and keep one network at a time from now on."""
+        """Drop all networks after a device failed, free its memory, and from now on keep only one network at a time."""
         self._keeps_all = False
         self._loaded.clear()
-        compute_gaussian.cache_clear()  # nnU-Net keeps the weights of tiles on the card
+        compute_gaussian.cache_clear()  # nnU-Net keeps the Gaussian weights of tiles on the card
         _release_cache(device)
 
     def _load(self, fold: int, device: torch.device) -> nn.Module:
@@ -134,7 +136,12 @@ class CustomNetwork(nn.Module):
     """A custom network on a device: its outputs are checked and become logits of background, GTVp and GTVn."""
 
     def __init__(self, package: ModelPackage, fold: int, device: torch.device) -> None:
-        """Make the network from its files. Raises `HookFailedError`, or torch's own error for a failed device."""
+        """Construct the network from its files.
+
+        Raises:
+            HookFailedError: The code fails.
+            RuntimeError: The device failed.
+        """
         super().__init__()
         architecture: Mapping[str, Any] = package.configuration_of(fold)["architecture"]
         self.reference: str = architecture[HOOK]
@@ -156,7 +163,7 @@ class CustomNetwork(nn.Module):
 
     def forward(self, patch: torch.Tensor) -> torch.Tensor:
         """Return logits (batch, label, z, y, x) of a patch (batch, channel, z, y, x). Raises `HookFailedError`."""
-        own_patch = patch.clone()  # a view of the image that all members share, which a network may change in place
+        own_patch = patch.clone()  # the patch is a view of the shared image, and user code may change it in place
         try:
             if self._half:
                 outputs = self.network(own_patch)
@@ -179,9 +186,9 @@ class CustomNetwork(nn.Module):
             raise HookFailedError(f"network {self.reference}: returns {actual}, expected {expected}")
         values = outputs.float()
         if self._of_probabilities:
-            if bool(((values < -_LEAST) | (values > 1 + 1e-3)).any()):
+            if bool(((values < -_MIN_PROBABILITY) | (values > 1 + 1e-3)).any()):
                 raise HookFailedError(f"network {self.reference}: returns values that are not probabilities")
-            values = values.clamp_min(_LEAST).log()
+            values = values.clamp_min(_MIN_PROBABILITY).log()
         tumours = [values[:, self._names.index(name)] for name in LESIONS]
         background_numbers = [number for number, name in enumerate(self._names) if name not in LESIONS]
         background = values[:, background_numbers].logsumexp(1)
@@ -189,10 +196,10 @@ class CustomNetwork(nn.Module):
 
 
 class HalfConvolutions(nn.Module):
-    """A network whose convolutions have weights in half precision while autocast is on for the same type.
+    """A network with a copy of its convolutions' weights in half precision, which is used under autocast.
 
-    Autocast converts the same weights for each tile. Without autocast, as for a tile that overflowed, the network
-    computes with its float32 weights.
+    Autocast itself would convert the weights again for each tile. Without autocast, as for a tile that overflowed in
+    half precision, the network computes with its float32 weights.
     """
 
     def __init__(self, network: nn.Module, dtype: torch.dtype) -> None:
@@ -207,7 +214,7 @@ class HalfConvolutions(nn.Module):
         self.half_network = copy.deepcopy(network, tensors)
 
     def forward(self, patch: torch.Tensor) -> torch.Tensor:
-        """Return the logits of a patch."""
+        """Return the logits (batch, label, z, y, x) of a patch (batch, channel, z, y, x)."""
         kind = patch.device.type
         is_half = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == self.dtype
         logits: torch.Tensor = (self.half_network if is_half else self.network)(patch)
@@ -216,9 +223,9 @@ class HalfConvolutions(nn.Module):
 
 @torch.no_grad()
 def _allocate(network: nn.Module, device: torch.device) -> None:
-    """Give the tensors of a network memory on a device, without values.
+    """Allocate the tensors of a network on a device, without values.
 
-    `nn.Module.to_empty` does the same, but torch imports sympy for it, which takes half a second.
+    `nn.Module.to_empty` does the same, but makes torch import sympy, which takes half a second.
     """
     for module in network.modules():
         for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
@@ -228,13 +235,13 @@ def _allocate(network: nn.Module, device: torch.device) -> None:
 
 
 def _build_without_memory(package: ModelPackage, fold: int) -> nn.Module:
-    """Return a network whose tensors take no memory; random weights would cost seconds."""
+    """Build a network whose tensors take no memory; drawing random weights would take seconds."""
     with torch.device("meta"):
         return build_network(package, fold)
 
 
 def _release_cache(device: torch.device) -> None:
-    """Free the cached memory of a card; warn if a lost card cannot."""
+    """Free torch's cached memory on a card; only log a failure, because the card may be lost."""
     if device.type != "cuda":
         return
     try:
@@ -285,7 +292,7 @@ def iterate_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 @torch.inference_mode()
 def check_empty_patch(network: nn.Module, package: ModelPackage, fold: int) -> None:
-    """Check that a custom network answers an empty patch. Raises `HookFailedError` if it cannot."""
+    """Check that a custom network returns finite logits for an empty patch; raise `HookFailedError` if not."""
     logits = network(torch.zeros((1, len(package.channel_sources), *package.patch_of(fold))))
     if not bool(torch.isfinite(logits).all()):
         reference = package.configuration_of(fold)["architecture"][HOOK]
@@ -293,7 +300,7 @@ def check_empty_patch(network: nn.Module, package: ModelPackage, fold: int) -> N
 
 
 def _check_resampling(package: ModelPackage) -> None:
-    """Call both functions once. Raises `ModelPackageError` for options that nnU-Net cannot compute with."""
+    """Call both resampling functions once; raise `ModelPackageError` if nnU-Net does not accept their options."""
     for kind in ("data", "probabilities"):
         try:
             find_resampling(package.configuration, kind)(

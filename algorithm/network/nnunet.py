@@ -1,6 +1,6 @@
 """The functions of nnU-Net that inference calls; no other module of the algorithm imports nnU-Net.
 
-Nothing here changes nnU-Net: the patches that training needs are in `baseline/network/patches.py`, which no image has.
+Nothing here changes nnU-Net: the patches for training are in `baseline/network/patches.py`, which is in no image.
 `tests/algorithm/network/test_nnunet_calls.py` checks what inference relies on.
 """
 
@@ -24,7 +24,7 @@ __all__ = [
 
 def find_unet(name: str) -> Callable[..., Any]:
     """Return the class of one of nnU-Net's networks; raise `AttributeError` for an unknown name."""
-    # nnU-Net keeps its networks in a distribution of its own.
+    # nnU-Net's networks are in a separate distribution.
     from dynamic_network_architectures.architectures import unet
 
     network: Callable[..., Any] = getattr(unet, name)
@@ -38,10 +38,14 @@ def find_normalisation(name: str) -> Callable[..., Any]:
 
 
 def find_resampling(configuration: Mapping[str, Any], kind: str) -> Callable[..., Any]:
-    """Return nnU-Net's resampling of `data` or `probabilities` with the options of a configuration of its plans.
+    """Return nnU-Net's function that resamples `data` or `probabilities`, with the options of a configuration.
 
-    nnU-Net's `ConfigurationManager` returns the same function, but its module also imports what training needs, such
+    nnU-Net's `ConfigurationManager` returns the same function, but its module also imports libraries of training, such
     as blosc2, which the algorithm image does not contain.
+
+    Args:
+        configuration: Configuration of nnU-Net's plans.
+        kind: "data" or "probabilities".
 
     Raises:
         RuntimeError: nnU-Net has no function of this name.

@@ -5,11 +5,11 @@ A package is a folder::
     manifest.json          format, purpose, channels, labels, spacing, folds, heads, sha256 and size of every file
     plans.json             nnU-Net's plans
     fold_<k>.safetensors   one weights file for each fold, without optimiser state; the most valuable first
-    networks/<k>/          a custom network in place of a fold: its files, in any format
+    networks/<k>/          instead of a weights file, the files of a custom network, in any format
     heads/<name>.json      coefficients, imputation, thresholds
-    heads/<name>/<class>/  a custom head: its files, in any format
-    features/<name>/fold_<k>/      optional, features that were fitted: the files of each fold, in any format
-    MODEL_CARD.md          optional, for people: training data, licence, expected results, limits
+    heads/<name>/<class>/  the files of a custom head, in any format
+    features/<name>/fold_<k>/      optional: the files of fitted custom features, for each fold, in any format
+    MODEL_CARD.md          optional, for readers: training data, licence, expected results, limits
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from contract.packages import (
 from contract.platform import is_added_by_system
 
 PLANS: Final = "plans.json"
-# Key of an `architecture` that names a custom network, and the name of its own normalisation.
+# Key of an `architecture` that names the class of a custom network, and the scheme of a custom normalisation function.
 HOOK: Final = "hook"
 CUSTOM_FUNCTION: Final = "Own"
 CARD: Final = "MODEL_CARD.md"
-# Mean, spread and percentiles of each channel; an entry of a configuration replaces the entry of the plans.
+# Mean, standard deviation and percentiles of each channel; an entry of a configuration replaces the entry of the plans.
 INTENSITIES: Final = "foreground_intensity_properties_per_channel"
 # nnU-Net's normalisations that inference can compute.
 SCHEMES: Final = ("CTNormalization", "ZScoreNormalization", "NoNormalization", "RescaleTo01Normalization")
-# The plans name a scheme, or hold a window: two numbers, in HU or SUV, that become 0 and 1.
+# The plans name a scheme or hold a window: two numbers, in HU or SUV, that are scaled to 0 and 1.
 KNOWN: Final = f"a window (low, high) with low below high, one of {', '.join(SCHEMES)}"
 # nnU-Net's resampling functions, and the keys of a configuration that name them.
 RESAMPLING_FUNCTIONS: Final = ("resample_data_or_seg_to_shape", "resample_torch_fornnunet")
 RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
-# Key of nnU-Net's plans: for each axis of the network its axis of the image (z, y, x).
+# Key of nnU-Net's plans: for each axis of the network the axis of the image (z, y, x).
 TRANSPOSE: Final = "transpose_forward"
 _AXES: Final = (0, 1, 2)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 _OF_CT_NORMALISATION: Final = ("mean", "std", "percentile_00_5", "percentile_99_5")
-# Expected of a package whose networks see different images.
+# The text after "expected" for a package whose networks see different images.
 ONE_IMAGE: Final = "one spacing and preprocessing for all networks of a package; train them alike, or pack only one"
 # Channels of an image; each is an array in memory.
 _MAX_CHANNELS: Final = 16
@@ -69,9 +69,16 @@ _MAX_CHANNELS: Final = 16
 class ModelPackage:
     """A verified package; weights are read fold by fold when they are needed.
 
-    Its folds may belong to several members, networks of different configurations that see one image.
-    `code` holds the classes of custom networks, whose `fold_files` are folders. `features` are the hooks that measure
-    features of the heads.
+    Its folds may belong to several members, which are networks of different configurations that see the same image.
+
+    Attributes:
+        root: Folder of the package.
+        manifest: Content of `manifest.json`.
+        plans: nnU-Net's plans.
+        fold_files: Weights file of each fold; a folder for a custom network.
+        heads: Heads by name.
+        features: Hooks that measure custom features of the heads.
+        code: User code that the package names.
     """
 
     root: Path
@@ -92,14 +99,14 @@ class ModelPackage:
         return self._get_configuration(self.manifest.configurations[fold])
 
     def numbers_of(self, fold: int) -> list[int]:
-        """Return the indices of the `fold_files` of one fold of the training (from 0), one of each configuration."""
+        """Return the indices of the `fold_files` of a fold of the training (from 0), one for each configuration."""
         by_configuration: dict[str, list[int]] = {}
         for number, name in enumerate(self.manifest.configurations):
             by_configuration.setdefault(name, []).append(number)
         return [numbers[fold] for numbers in by_configuration.values()]
 
     def patch_of(self, fold: int) -> tuple[int, int, int]:
-        """Return the voxels that one fold's network sees at once, along the network's own axes."""
+        """Return the patch size of one fold's network in voxels, along the network's own axes."""
         first, second, third = (int(n) for n in self.configuration_of(fold)["patch_size"])
         return (first, second, third)
 
@@ -109,11 +116,11 @@ class ModelPackage:
 
     @property
     def channel_sources(self) -> tuple[int, ...]:
-        """Return, for each channel of the image, its number among the manifest's channels: 0 for CT, 1 for PET."""
+        """Return, for each channel of the image, its index among the manifest's channels, such as 0 for CT."""
         return tuple(self.configuration.get(CHANNEL_NUMBERS, range(len(self.manifest.channels))))
 
     def channel_order_of(self, fold: int) -> tuple[int, ...]:
-        """Return, for each channel of one fold's network, the number of the channel of the image."""
+        """Return, for each channel of one fold's network, the index of the channel of the image."""
         image, own = (
             _describe_channels(configuration, self.plans, self.manifest)
             for configuration in (self.configuration, self.configuration_of(fold))
@@ -129,22 +136,22 @@ class ModelPackage:
         return tuple(order)
 
     def label_order_of(self, fold: int) -> tuple[int, ...]:
-        """Return, for background, GTVp and GTVn, the number of the output of one fold's network."""
+        """Return, for background, GTVp and GTVn, the index of the output of one fold's network."""
         outputs = self.configuration_of(fold).get(LABEL_NUMBERS, range(len(self.manifest.labels)))
         return tuple(outputs.index(label) for label in range(len(self.manifest.labels)))
 
-    def sees_pet_alone(self, fold: int) -> bool:
+    def sees_only_pet(self, fold: int) -> bool:
         """Return whether this fold's network uses only the PET."""
         images = {self.manifest.channels[number] for number in self.channel_sources}
         return images == {"PET"} or self.configuration_of(fold)["architecture"].get("sees") == "PET"
 
     def uses_half_precision(self, fold: int) -> bool:
-        """Return whether this fold's network may compute in half precision; a custom network decides itself."""
+        """Return whether this fold's network may compute in half precision; a custom network declares this itself."""
         return bool(self.configuration_of(fold)["architecture"].get("half_precision", True))
 
     @property
     def intensities(self) -> Mapping[str, Any]:
-        """Return the foreground intensities by channel, which normalise the image."""
+        """Return the foreground intensities of each channel, by which nnU-Net's schemes normalise the image."""
         intensities: Mapping[str, Any] = self.configuration.get(INTENSITIES, self.plans[INTENSITIES])
         return intensities
 
@@ -168,7 +175,7 @@ class ModelPackage:
 
 
 def is_known(scheme: Any) -> bool:
-    """Return whether a scheme is a window, one of `SCHEMES` or a custom function."""
+    """Return whether a normalisation scheme is a window, one of `SCHEMES` or a custom function."""
     if isinstance(scheme, str):
         return scheme in (*SCHEMES, CUSTOM_FUNCTION)
     try:
@@ -184,10 +191,10 @@ def is_custom(configuration: Mapping[str, Any]) -> bool:
 
 
 def load_package(root: Path, code: Code | None = None) -> ModelPackage:
-    """Read and verify a package; `code` holds the user code that it names, None takes the code of the image.
+    """Read and verify a package; `code` holds the user code that it names, and None uses the code in the image.
 
     Raises:
-        ModelPackageError: The package is damaged, or it is no model package.
+        ModelPackageError: The folder is not a model package, or the package is damaged.
     """
     manifest = read_manifest(root)
     files = verify_files(root, manifest)
@@ -214,7 +221,7 @@ def load_package(root: Path, code: Code | None = None) -> ModelPackage:
 def _load_feature_hooks(
     root: Path, manifest: Manifest, files: Mapping[str, Path], heads: Mapping[str, Head], code: Code
 ) -> tuple[FeatureHook, ...]:
-    """Return the hooks that measure features of the heads, with their files verified."""
+    """Return the hooks that measure custom features of the heads, after a check that the manifest lists their files."""
     hooks = find_hooks(root, heads.values(), code)
     for path in (root / FOLDER).rglob("*"):
         if path.is_file() and not is_added_by_system(path.name):
@@ -249,7 +256,7 @@ def _check_keys(content: Mapping[str, Any], keys: Sequence[str], name: str, expe
 
 
 def _read_plans(files: Mapping[str, Path], manifest: Manifest) -> dict[str, Any]:
-    """Return the plans, with the configurations checked that the manifest names."""
+    """Read the plans, and check the configurations that the manifest names."""
     plans = _read_object(_find_listed(files, PLANS))
     _check_keys(plans, (INTENSITIES,), PLANS, "nnU-Net's plans")
     for name in dict.fromkeys((manifest.configuration, *manifest.configurations)):
@@ -261,7 +268,8 @@ def _read_plans(files: Mapping[str, Path], manifest: Manifest) -> dict[str, Any]
 def read_axes(configuration: Mapping[str, Any], plans: Mapping[str, Any]) -> tuple[int, int, int]:
     """Return, for each axis of a configuration's network, the axis of the image (z, y, x).
 
-    nnU-Net puts the axis of the largest spacing first. Plans of several trainings name the axes by configuration.
+    nnU-Net puts the axis of the largest spacing first. Plans merged from several trainings name the axes in each
+    configuration.
 
     Raises:
         ModelPackageError: The axes are not 0, 1 and 2 in some order.
@@ -274,13 +282,13 @@ def read_axes(configuration: Mapping[str, Any], plans: Mapping[str, Any]) -> tup
 
 
 def _untranspose(values: Sequence[float], axes: tuple[int, int, int]) -> tuple[float, float, float]:
-    """Return values along the network's axes as values along (z, y, x)."""
+    """Reorder values along the network's axes to values along (z, y, x)."""
     z, y, x = (float(values[axes.index(axis)]) for axis in _AXES)
     return (z, y, x)
 
 
 def _check_resampling(configuration: Mapping[str, Any]) -> None:
-    """Check that a configuration resamples by functions of nnU-Net's own."""
+    """Check that a configuration resamples by nnU-Net's own functions."""
     for key in RESAMPLING_KEYS:
         if (function := configuration.get(key)) not in RESAMPLING_FUNCTIONS:
             raise ModelPackageError(PLANS, f"{key} {function!r}", " or ".join(RESAMPLING_FUNCTIONS))
@@ -289,7 +297,7 @@ def _check_resampling(configuration: Mapping[str, Any]) -> None:
 
 
 def _check_one_image(plans: Mapping[str, Any], manifest: Manifest) -> None:
-    """Check that all networks see one image: one grid, the same channels, normalised and resampled alike."""
+    """Check that all networks see the same image: the same grid and channels, normalised and resampled alike."""
     wanted = _describe_image(plans, manifest.configuration, manifest)
     for name in manifest.configurations:
         for key, value in _describe_image(plans, name, manifest).items():
@@ -299,9 +307,9 @@ def _check_one_image(plans: Mapping[str, Any], manifest: Manifest) -> None:
 
 
 def _describe_image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> dict[str, Any]:
-    """Return the entries that make the image of a configuration, whatever the order of its channels.
+    """Return the entries that determine the image of a configuration, independently of the order of its channels.
 
-    A custom network has no resampling.
+    A custom network declares no resampling.
     """
     configuration = plans["configurations"][name]
     channels = sorted(_describe_channels(configuration, plans, manifest), key=repr)
@@ -323,7 +331,7 @@ def _describe_image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> 
 def _describe_channels(
     configuration: Mapping[str, Any], plans: Mapping[str, Any], manifest: Manifest
 ) -> list[tuple[int, Any, dict[str, Any]]]:
-    """Return what makes each channel of a network: its number among the manifest's, its scheme and its intensities."""
+    """Describe each channel of a network: its index among the manifest's channels, its scheme and its intensities."""
     sources = configuration.get(CHANNEL_NUMBERS, range(len(manifest.channels)))
     intensities = configuration.get(INTENSITIES, plans[INTENSITIES])
     return [
@@ -377,7 +385,7 @@ def _check_labels(configuration: Mapping[str, Any], count: int) -> None:
 
 
 def _channel_numbers(configuration: Mapping[str, Any], channels: Sequence[str]) -> Sequence[int]:
-    """Return the number of each of the network's channels among the manifest's `channels`."""
+    """Return, for each channel of the network, its index among the manifest's `channels`."""
     numbers: Any = configuration.get(CHANNEL_NUMBERS, list(range(len(channels))))
     fits = (
         isinstance(numbers, list)

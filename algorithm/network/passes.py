@@ -1,10 +1,10 @@
 """Run as many passes of the networks as the time allows, the most valuable first.
 
-The time of the longest pass decides whether another one begins. If a device runs out of memory or is lost, the next
-backend takes over and the sum of the passes moves to RAM. Passes that a lost card took with it are made again.
+The time of the longest pass decides whether another one is started. If a device runs out of memory or is lost, the next
+backend takes over and the sum of the passes moves to RAM. Passes that were lost with a card are made again.
 
-A package may have several members, which are networks of different configurations. Each has its own cost and its own
-backends: a member that is too slow or too large is left out, and the passes of the others go on.
+A package may have several members, which are networks of different configurations. Each member has its own cost and its
+own backends: a member that is too slow or too large is left out, and the passes of the other members continue.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from contract.errors import Finding, ModelPackageError
 LOGGER = logging.getLogger("hecktor")
 # A pass may take this much longer than the longest one so far.
 MAX_SLOWDOWN: Final = 1.2
-# A sum on a card is copied to RAM after the first pass, after every pass whose number is a multiple of this one, and
+# A sum on a card is copied to RAM after the first pass, after every pass whose number is a multiple of this number, and
 # after the last pass.
 COPY_EVERY: Final = 5
-# Errors of a pass after which its member is left out and the others go on.
+# Errors of a pass after which its member is left out and the other members continue.
 _MEMBER_ERRORS: Final = (
     NoPassFitsError, TooSlowError, NotANumberError, HookFailedError, ModelPackageError,
 )  # fmt: skip
@@ -52,7 +52,7 @@ _MEMBER_ERRORS: Final = (
 
 @dataclass
 class _Member:
-    """A member in one case.
+    """The state of a member in one case.
 
     Attributes:
         name: Name of its configuration.
@@ -111,7 +111,7 @@ class Passes:
 
     @property
     def progress(self) -> Progress | None:
-        """Return the passes whose sum is in RAM, None before the first one; a card is not waited for."""
+        """Return the passes whose sum is in RAM, None before the first one, without waiting for a card."""
         copy = self._sum.find_copy()
         if copy is None:
             return None
@@ -154,10 +154,10 @@ class Passes:
         return progress
 
     def _make_next(self) -> None:
-        """Make the next pass that is worth beginning, if it succeeds."""
+        """Take the next pass from the queue, and make it if it is worth starting."""
         number, step = self._waiting.popleft()
         member = self._members[step.fold]
-        if not self._is_worth_beginning(member):
+        if not self._is_worth_starting(member):
             return
         started_s = self.deadline.clock()
         try:
@@ -185,12 +185,12 @@ class Passes:
             if self._sum.on_card and (self._sum.done == 1 or self._sum.done % COPY_EVERY == 0):
                 self._copy_sum(waits=self._sum.done == 1)
 
-    def _is_worth_beginning(self, member: _Member) -> bool:
-        """Return whether a pass would end in time at the cost of the longest pass of its member.
+    def _is_worth_starting(self, member: _Member) -> bool:
+        """Return whether a pass would end in time if it took as long as the longest pass of its member.
 
-        A member without a pass so far is taken to cost as much as the others; the first tiles of its pass then correct
-        the estimate. A member that was left out stays out, since the time only grows shorter. Without a pass in the sum
-        a pass is always tried.
+        A member without a pass so far is assumed to be as slow as the slowest one; the first tiles of its pass then
+        correct the estimate. A member that was left out stays left out, since the time left only decreases. As long as
+        the sum has no pass, a pass is always tried.
         """
         longest_s = member.longest_s or max(known.longest_s for known in self._members)
         if not member.is_left_out and self._sum.done and longest_s and not self.deadline.fits(MAX_SLOWDOWN * longest_s):
@@ -201,7 +201,7 @@ class Passes:
         return not member.is_left_out
 
     def _log_progress(self, done: int, seconds: float) -> None:
-        """Log the seconds of a pass and, without a time limit, an estimate for the passes that follow."""
+        """Log the seconds of a pass and, without a time limit, an estimate for the remaining passes."""
         remaining = ""
         if self._waiting and self.deadline.time_limit_s is None:
             text = describe_duration(seconds * len(self._waiting))
@@ -209,7 +209,7 @@ class Passes:
         LOGGER.info("pass %d of %d: %.1f s%s", done, len(self.passes), seconds, remaining)
 
     def _make_pass(self, step: Pass, member: _Member) -> None:
-        """Make one pass and add it to the sum, on the next backend if one fails."""
+        """Make one pass and add it to the sum; if a backend fails, use the next one."""
         while True:
             try:
                 self._try_pass(step, member)
@@ -225,18 +225,18 @@ class Passes:
                 return
             failed, *left = member.backends
             self._tensor = None
-            self.networks.free(failed.device)  # after the failed pass has let go of network and image
+            self.networks.free(failed.device)  # the failed pass no longer refers to the network and the image
             self._move_sum_to_ram()
             if not left:
                 raise NoPassFitsError(f"{failed} failed: {reason}")
             member.backends = tuple(left)
-            self.notices.note(Finding(str(failed), f"failed ({reason})", action=f"going on with {left[0]}"))
+            self.notices.note(Finding(str(failed), f"failed ({reason})", action=f"continuing with {left[0]}"))
 
     def _try_pass(self, step: Pass, member: _Member) -> None:
-        """Make one pass on the present backend, and add it to the sum.
+        """Make one pass on the current backend, and add it to the sum.
 
-        Only this frame holds the network, so that a failed pass leaves none on the card. The image is kept for the
-        later passes.
+        Only this frame refers to the network, so that a failed pass leaves no network on the card. The image is kept
+        for the later passes.
         """
         backend = member.backends[0]
         tensor = torch.from_numpy(self._channels()) if self._tensor is None else self._tensor
@@ -255,7 +255,7 @@ class Passes:
     def _copy_sum(self, *, waits: bool) -> None:
         """Copy the sum to RAM; if the card fails, move the sum there.
 
-        Passes that are lost on the way, with the card or for lack of RAM, are not made on the card again.
+        Passes that are lost, with the card or for lack of RAM, are made again, but not on the card.
         """
         try:
             self._sum.start_copy()
@@ -270,7 +270,7 @@ class Passes:
                     member.backends = tuple(backend for backend in member.backends if backend.device.type == "cpu")
 
     def _move_sum_to_ram(self) -> int:
-        """Move the sum away from a card that failed; return the number of lost passes, which will be made again."""
+        """Move the sum from a failed card to RAM; return the number of lost passes, which are queued again."""
         self._sum.move_to_ram()
         lost = self._added[self._sum.done :]
         self._waiting.extendleft(reversed(lost))
@@ -286,13 +286,13 @@ def describe_duration(seconds: float) -> str:
 
 
 def choose_passes(package: ModelPackage, *, has_pet: bool, max_passes: int | None, notices: Notices) -> list[Pass]:
-    """List the passes of a case; networks that see only the PET make none without a PET.
+    """List the passes of a case, at most `max_passes`; without a PET, networks that see only the PET are left out.
 
     Raises:
-        NoPassFitsError: No network can answer without a PET.
+        NoPassFitsError: All networks need a PET.
     """
     planned = list_passes(package)
-    passes = [step for step in planned if has_pet or not package.sees_pet_alone(step.fold)]
+    passes = [step for step in planned if has_pet or not package.sees_only_pet(step.fold)]
     left_out = len(planned) - len(passes)
     if left_out:
         action = f"{left_out} of {len(planned)} passes left out"

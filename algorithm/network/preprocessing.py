@@ -1,7 +1,7 @@
-"""A case as the networks see it, by our own resampling or, for a stock training, by nnU-Net's own functions.
+"""Preprocess a case for the networks: resample it by this project's functions or by nnU-Net's, and normalise it.
 
-A channel is normalised by nnU-Net's schemes, a fixed window, or a custom function. Schemes that take their scale
-from the image may take it from the whole scan.
+A channel is normalised by one of nnU-Net's schemes, by a fixed window, or by a custom function. Schemes that take their
+scale from the image may take it from the whole scan.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
 
 _Float = npt.NDArray[np.float32]
-_SMALLEST_SPREAD: Final = 1e-8
-# Mean, spread and range of a whole scan change little at finer spacings.
+_MIN_SPREAD: Final = 1e-8
+# Spacing at which a whole scan is measured: its mean, SD and range change little at finer spacings.
 SCAN_MM: Final = 4.0
-# Voxels of a whole scan that are read at once: 64 MB in float32.
+# Maximum number of voxels of a whole scan that are read at once: 64 MB in float32.
 _AT_ONCE: Final = 2**24
-# A channel at the voxels of a part of the oriented scan, float32.
+# Reads a channel at the voxels of a part of the oriented scan, float32 (z, y, x).
 _Reader = Callable[[Geometry], _Float]
 
 
@@ -60,11 +60,11 @@ class Scale:
 
 
 def _z_score(channel: _Float, scale: Scale) -> _Float:
-    return np.asarray((channel - np.float32(scale.mean)) / np.float32(max(scale.spread, _SMALLEST_SPREAD)))
+    return np.asarray((channel - np.float32(scale.mean)) / np.float32(max(scale.spread, _MIN_SPREAD)))
 
 
 def _from_0_to_1(channel: _Float, scale: Scale) -> _Float:
-    span = max(scale.high - scale.low, _SMALLEST_SPREAD)
+    span = max(scale.high - scale.low, _MIN_SPREAD)
     return np.asarray((channel - np.float32(scale.low)) / np.float32(span))
 
 
@@ -73,9 +73,9 @@ OWN_SCALE: Final = {"ZScoreNormalization": _z_score, "RescaleTo01Normalization":
 
 
 def make_normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Callable[[_Float], _Float]:
-    """Return the function that normalises channel `number` by the scheme of the plans, to a new array.
+    """Return the function that normalises channel `number` by the scheme of the plans, into a new array.
 
-    `scale` belongs to the whole scan; None takes it from the normalised image.
+    `scale` is the scale of the whole scan; with None the scale is taken from the image that is normalised.
     """
     scheme = package.configuration["normalization_schemes"][number]
     if scheme == CUSTOM_FUNCTION:
@@ -92,7 +92,7 @@ def make_normaliser(package: ModelPackage, number: int, scale: Scale | None) -> 
 
 
 def _make_custom_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], _Float]:
-    """Return the custom normalisation of a channel; what it returns is checked."""
+    """Return the custom normalisation of a channel; it raises `HookFailedError` if it fails or its values are bad."""
     reference = package.configuration["architecture"][HOOK]
     network = package.code.find(reference, "network")
 
@@ -118,13 +118,13 @@ def has_own_scale(scheme: str | list[float]) -> bool:
 
 @dataclass(frozen=True)
 class CaseImage:
-    """A case over a region on the grid of the package's training.
+    """The part of a case in a region, on the grid of the package's training.
 
     Attributes:
-        grid: The part of nnU-Net's grid of the scan over the region.
-        scans: The case's channels on it, CT in HU and PET in SUV, for the features.
+        grid: The part of nnU-Net's grid of the scan that covers the region.
+        scans: The case's channels on this grid, CT in HU and PET in SUV, for the features.
         channels: Computes the networks' channels (channel, z, y, x), resampled and normalised as in training.
-        restore: nnU-Net's way from logits on `grid` to the labels of the scan, for a package that resamples as nnU-Net.
+        restore: Converts logits on `grid` to labels of the scan by nnU-Net's resampling; None for linear interpolation.
     """
 
     grid: Geometry
@@ -134,7 +134,7 @@ class CaseImage:
 
 
 def make_case_image(case: Case, region: Region, package: ModelPackage) -> CaseImage:
-    """Return the case as the networks of a package see it."""
+    """Make the image of a case that the networks of a package get."""
     if package.manifest.resampling == "nnunet":
         part = ScanPart(case, region, package)
         return CaseImage(part.grid, make_network_channels(case, part.grid), part.channels, part.restore)
@@ -144,9 +144,9 @@ def make_case_image(case: Case, region: Region, package: ModelPackage) -> CaseIm
 
 
 def make_network_channels(case: Case, grid: Geometry) -> tuple[_Float, ...]:
-    """Return the case's channels on the network's grid, (z, y, x) float32: CT in HU and PET in SUV, or MR and masks.
+    """Resample the case's channels to a grid, float32 (z, y, x): CT in HU and PET in SUV, or MR and masks.
 
-    Air and zero beyond the scans; zero for an absent PET.
+    Outside the scans a CT has the value of air, and other channels are 0. A PET that cannot be used is 0 everywhere.
     """
     _, *others = case.channels
     rest = (np.zeros(grid.array_shape, np.float32) if image is None else resample(image, grid, 0.0) for image in others)
@@ -154,11 +154,13 @@ def make_network_channels(case: Case, grid: Geometry) -> tuple[_Float, ...]:
 
 
 def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_Float, ...] | None = None) -> _Float:
-    """Stack the channels as the plans list them, CT in HU and PET in SUV or MR, each normalised by its scheme.
+    """Normalise the channels and stack them in the order of the plans, shape (channel, z, y, x).
 
-    Shape (channel, z, y, x).
-
-    Schemes that take their scale from the image take it from `scan`, the channels of the whole scan, if it is given.
+    Args:
+        channels: Channels of the case, CT in HU and PET in SUV, or MR.
+        package: The package, whose plans name the schemes.
+        scan: Channels of the whole scan, from which schemes that depend on the image take their scale; None takes the
+            scale from `channels`.
     """
     sources = package.channel_sources
     scales = [None] * len(channels) if scan is None else [Scale.from_image(channel) for channel in scan]
@@ -169,7 +171,7 @@ def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_
 
 
 def make_scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, ...] | None:
-    """Return the coarse channels over the whole scan if the package takes the scale from it, else None."""
+    """Return coarse channels of the whole scan if the package takes the scale from the whole scan, else None."""
     schemes = package.configuration["normalization_schemes"]
     if package.manifest.normalised_over != "scan" or not any(map(has_own_scale, schemes)):
         return None
@@ -179,10 +181,10 @@ def make_scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, ...] 
 
 
 class ScanPart:
-    """The scan's voxels that reach into a region, resampled to `grid` and back by nnU-Net.
+    """The scan's voxels in a region, which nnU-Net's functions resample to `grid` and back.
 
-    A channel is normalised with the whole scan's mean, spread and range, as nnU-Net does, whose margin of zeros is left
-    out. Axes run nearest to LPS, as in the training's images.
+    As in nnU-Net, a channel is normalised with mean, SD and range of the whole scan without its margin of zeros. The
+    axes are the ones nearest to LPS, as in the images of the training.
     """
 
     def __init__(self, case: Case, region: Region, package: ModelPackage) -> None:
@@ -201,7 +203,7 @@ class ScanPart:
         return np.asarray(resampled, dtype=np.float32)
 
     def restore(self, logits: _Float, ct: Geometry) -> npt.NDArray[np.uint8]:
-        """Return the label of every CT voxel from logits on `grid` by nnU-Net's resampling; background elsewhere."""
+        """Return the label of every CT voxel, (z, y, x), from logits on `grid`; background outside the part."""
         result = np.zeros(ct.array_shape, dtype=np.uint8)
         if logits.argmax(0).any():
             spacings = self._package.spacing_mm[::-1], self.part.array_spacing_mm
@@ -221,7 +223,7 @@ class ScanPart:
 
 
 def _make_stored_reader(volume: Volume) -> _Reader:
-    """Reader of the scan itself."""
+    """Make the reader of the scan itself, which needs no interpolation."""
 
     def read(part: Geometry) -> _Float:
         z, y, x = find_first_voxel(part, volume.geometry)
@@ -231,7 +233,10 @@ def _make_stored_reader(volume: Volume) -> _Reader:
 
 
 def _make_interpolating_reader(volume: Volume | None) -> _Reader:
-    """Reader of another channel, interpolated linearly at the scan's voxels; zero beyond it, or without one."""
+    """Make the reader of another channel, which interpolates it linearly at the scan's voxels.
+
+    The channel is 0 outside its own grid, and everywhere if it is None.
+    """
     if volume is None:
         return lambda part: np.zeros(part.array_shape, dtype=np.float32)
     image = to_sitk(volume)
@@ -239,9 +244,9 @@ def _make_interpolating_reader(volume: Volume | None) -> _Reader:
 
 
 def _find_nonzero_part(scan: Geometry, readers: list[_Reader]) -> Geometry:
-    """Find the box of all voxels with a channel that is not zero, as nnU-Net crops a scan; usually the whole scan.
+    """Find the box of all voxels where any channel is not zero, to which nnU-Net crops a scan; usually the whole scan.
 
-    A scan without such a voxel stays whole. Holes, which nnU-Net fills first, do not change the box.
+    If all voxels are zero, the box is the whole scan. Holes, which nnU-Net fills first, do not change the box.
     """
 
     def has_values(axis: int, number: int) -> bool:
@@ -259,7 +264,7 @@ def _find_nonzero_part(scan: Geometry, readers: list[_Reader]) -> Geometry:
 
 
 def _measure_scale(read: _Reader, scan: Geometry) -> Scale:
-    """Measure mean, spread and range of a channel over the whole scan, which is read in slabs to save memory."""
+    """Measure mean, SD and range of a channel over the whole scan, which is read in slabs to save memory."""
     slabs = [Scale.from_image(read(slab)) for slab in _split_into_slabs(scan)]
     weights = np.array([slab.size[2] for slab in _split_into_slabs(scan)]) / scan.size[2]
     means, spreads = (np.array(values) for values in zip(*((slab.mean, slab.spread) for slab in slabs), strict=True))
@@ -269,7 +274,7 @@ def _measure_scale(read: _Reader, scan: Geometry) -> Scale:
 
 
 def _split_into_slabs(scan: Geometry) -> Iterator[Geometry]:
-    """Split a scan into parts of whole planes."""
+    """Split a scan into slabs of whole axial planes."""
     x, y, z = scan.size
     step = max(_AT_ONCE // (x * y), 1)
     for start in range(0, z, step):

@@ -1,6 +1,6 @@
 """The passes of a case over its region, and their sum.
 
-In a pass a network slides over the region in overlapping tiles, which are summed as nnU-Net does. The sum of the passes
+In a pass a network slides over the region in overlapping tiles, which are summed as in nnU-Net. The sum of the passes
 is on the device that makes them, with copies in RAM.
 """
 
@@ -26,7 +26,7 @@ from algorithm.network.package import ModelPackage
 
 # Tiles overlap by half a patch.
 TILE_STEP: Final = 0.5
-# Larger sums stay in RAM, so that the network's own memory always fits on the card.
+# Larger sums stay in RAM, so that the card always has room for the network.
 MAX_SUM_ON_GPU_BYTES: Final = 4 * 2**30
 
 Box = tuple[slice, slice, slice]
@@ -47,7 +47,7 @@ class TooSlowError(Exception):
 
 @dataclass(frozen=True)
 class Backend:
-    """The network runs on `device`, in half precision if `half`; the sums of a pass are on `sums`."""
+    """The devices of a pass: the network runs on `device`, in half precision if `half`, and the sums are on `sums`."""
 
     device: torch.device
     sums: torch.device
@@ -58,7 +58,7 @@ class Backend:
         return self.describe()
 
     def describe(self, full_precision_tiles: int = 0) -> str:
-        """Return the name, with the number of tiles that were computed again in float32, if there are any."""
+        """Return the name; if tiles were computed again in float32, it contains their number."""
         computed_in = self._dtype_name
         if computed_in != "float32" and full_precision_tiles:
             computed_in += f", {full_precision_tiles} tile{'s' * (full_precision_tiles > 1)} in float32"
@@ -76,8 +76,9 @@ class Backend:
 def list_backends(device: torch.device, sum_bytes: int, half: bool = True) -> tuple[Backend, ...]:
     """Return the best backend and its fallbacks, in order: the GPU, the GPU with sums in RAM, the CPU.
 
-    After the first failure `Networks` keeps one network at a time, so the second backend is worth a try even if the
-    first one has its sums in RAM already: `sum_bytes`, the size of the images and of the sums of one pass, decides.
+    Whether the first backend has its sums in RAM depends on `sum_bytes`, the size of the images and of the sums of one
+    pass. The second backend may succeed even if the first one has its sums in RAM, because `Networks` keeps only one
+    network at a time after the first failure.
     """
     cpu = torch.device("cpu")
     if device.type == "cpu":
@@ -87,20 +88,20 @@ def list_backends(device: torch.device, sum_bytes: int, half: bool = True) -> tu
 
 
 def compute_sum_bytes(shape: Sequence[int], channels: int, classes: int) -> int:
-    """Return the bytes of images, logits and weights of one pass and of the sum of all passes, in float32.
+    """Return the bytes of the images, logits and weights of one pass and of the sum of all passes, in float32.
 
-    The grid has (z, y, x) voxels.
+    `shape` is the shape (z, y, x) of the grid, and `classes` counts the background.
     """
     return 4 * (channels + 2 * classes + 1) * math.prod(shape)
 
 
 def cpu_has_bfloat16() -> bool:
-    """Return whether this CPU multiplies bfloat16 in hardware, which is faster than float32 with the same masks.
+    """Return whether this CPU multiplies bfloat16 in hardware, which is faster than float32 and gives the same masks.
 
-    oneDNN's own answer is true for every CPU with AVX-512, but some of them are slower in bfloat16 than in float32.
+    oneDNN reports support for every CPU with AVX-512, but some of these are slower in bfloat16 than in float32.
     """
-    asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    in_hardware = any(ask is not None and ask() for ask in asked)
+    checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    in_hardware = any(check is not None and check() for check in checks)
     return in_hardware and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
@@ -112,11 +113,11 @@ def synchronise(device: torch.device) -> None:
 
 @dataclass(frozen=True)
 class NetworkImage:
-    """An image as the passes take it.
+    """The input image of the passes.
 
     Attributes:
-        shape: Its voxels (z, y, x).
-        channels: Computes the normalised channels (channel, z, y, x), called by the first pass that needs them.
+        shape: Number of voxels (z, y, x).
+        channels: Computes the normalised channels (channel, z, y, x); the first pass that needs them calls it.
     """
 
     shape: tuple[int, ...]
@@ -124,20 +125,20 @@ class NetworkImage:
 
     @classmethod
     def from_channels(cls, data: _Float) -> NetworkImage:
-        """Return the image of channels that are normalised already, such as the channels of a training case."""
+        """Return the image of channels (channel, z, y, x) that are already normalised, such as in a training case."""
         return cls(data.shape[1:], lambda: data)
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One fold's network over the grid, mirrored along `axes` of (z, y, x)."""
+    """One pass: the network of a fold over the whole grid, mirrored along `axes` of (z, y, x)."""
 
     fold: int
     axes: tuple[int, ...] = ()
 
 
 def list_mirrored_passes(folds: int, axes: tuple[int, ...]) -> tuple[Pass, ...]:
-    """List all passes, most valuable first: the folds as they are, then each mirror in turn over all folds."""
+    """List all passes, most valuable first: all folds without mirroring, then all folds for each set of axes."""
     mirrors = [mirror for count in range(len(axes) + 1) for mirror in itertools.combinations(sorted(axes), count)]
     return tuple(Pass(fold, mirror) for mirror in mirrors for fold in range(folds))
 
@@ -161,10 +162,10 @@ class PassResult:
 
 
 def list_tiles(shape: Sequence[int], patch: tuple[int, int, int]) -> list[Box]:
-    """List the tiles of a grid of (z, y, x) voxels that is padded to the patch where it is smaller."""
+    """List the tiles of a grid with this shape (z, y, x), which is padded to the patch where it is smaller."""
     padded = tuple(max(have, want) for have, want in zip(shape, patch, strict=True))
     steps = compute_steps_for_sliding_window(padded, patch, TILE_STEP)
-    steps = [sorted(set(axis)) for axis in steps]  # a patch of one voxel would repeat positions
+    steps = [sorted(set(axis)) for axis in steps]  # nnU-Net repeats positions for a patch of one voxel
     return [
         (slice(z, z + patch[0]), slice(y, y + patch[1]), slice(x, x + patch[2]))
         for z, y, x in itertools.product(*steps)
@@ -227,15 +228,15 @@ def slide(
 
 
 def _check_time(ends_s: Sequence[float], count: int, deadline: Deadline) -> None:
-    """Raise `TooSlowError` if the rest of `count` tiles would not end in time.
+    """Raise `TooSlowError` if the remaining tiles of `count` would not end in time.
 
-    `ends_s` are the start of the pass and the end of each tile so far. The first tile includes the warm-up, so it
-    decides only if it exceeds the time left by itself.
+    `ends_s` holds the start of the pass and the end of each tile so far. The first tile includes the warm-up, so it
+    decides only if another tile as long would exceed the time left.
     """
     number = len(ends_s) - 1
     tile_s = ends_s[1] - ends_s[0] if number == 1 else (ends_s[-1] - ends_s[1]) / (number - 1)
-    reliable = number > 1 or not deadline.fits(tile_s)
-    if number < count and reliable and not deadline.fits((count - number) * tile_s):
+    is_reliable = number > 1 or not deadline.fits(tile_s)
+    if number < count and is_reliable and not deadline.fits((count - number) * tile_s):
         raise TooSlowError(tile_s)
 
 
@@ -259,7 +260,7 @@ def _forward(network: nn.Module, part: torch.Tensor, *, half: bool) -> torch.Ten
 
 
 def _pad(data: torch.Tensor, patch: tuple[int, ...]) -> torch.Tensor:
-    """Zero-pad each axis to the patch, half on either side as nnU-Net does."""
+    """Zero-pad each axis to the patch, half on either side, as nnU-Net does."""
     pads: list[int] = []
     for have, want in zip(reversed(data.shape[1:]), reversed(patch), strict=True):
         missing = max(want - have, 0)
@@ -269,7 +270,7 @@ def _pad(data: torch.Tensor, patch: tuple[int, ...]) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Progress:
-    """Sum (label, z, y, x) over the passes so far, in RAM.
+    """The sum (label, z, y, x) over the passes so far, in RAM.
 
     Attributes:
         total: Sum of logits, or of probabilities if the package averages probabilities.
@@ -289,9 +290,9 @@ class Progress:
     def logits(self) -> _Float:
         """Return the mean of the logits, or the logarithm of the mean probabilities.
 
-        Networks trained with cross-entropy return logarithms of probabilities up to a constant per voxel, so networks
-        of different architectures share one unit. The mean of logits is the geometric mean of the probabilities, which
-        gives confident networks more weight. Both ways take a single sum in memory.
+        Networks trained with cross-entropy return logarithms of probabilities up to a constant per voxel, so the logits
+        of different architectures have the same unit. The mean of the logits is the geometric mean of the
+        probabilities, which gives confident networks more weight. Both means need only one sum in memory.
         """
         mean = self.total if self.done == 1 else self.total / np.float32(self.done)
         return log_probabilities(mean) if self.of_probabilities else mean
@@ -308,9 +309,9 @@ class SumCopy:
 class PassSum:
     """The sum (label, z, y, x) over the passes so far, and the copy in RAM that was completed last.
 
-    A pass is added in place. A sum on a card is copied while the card goes on with the next pass: the copy and the next
-    addition are in one stream, so the copy holds whole passes. Each copy has its own memory and is read only after
-    its event, so an earlier copy stays valid as long as it is needed.
+    A pass is added in place. A sum on a card is copied while the card computes the next pass. The copy and the next
+    addition are in one stream, so a copy holds only complete passes. Each copy has its own memory and is read only
+    after its event, so an earlier copy stays valid as long as it is needed.
 
     Attributes:
         done: Number of passes in the sum.
@@ -326,7 +327,7 @@ class PassSum:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether the sum holds passes that no complete copy holds."""
+        """Return whether the sum holds passes that are not in a complete copy."""
         return self.done > (0 if self._copy is None else self._copy.done)
 
     @torch.inference_mode()
@@ -341,7 +342,7 @@ class PassSum:
 
     @torch.inference_mode()
     def start_copy(self) -> None:
-        """Start a copy to RAM, unless one holds all passes; it is complete at once if the sum is in RAM.
+        """Start a copy to RAM, unless a copy holds all passes; if the sum is in RAM, the copy is complete on return.
 
         Raises:
             MemoryError: There is no memory for the copy.
@@ -367,7 +368,7 @@ class PassSum:
             self._copy, self._in_flight = copy, None
 
     def find_copy(self) -> SumCopy | None:
-        """Return the copy that was completed last, None before the first one; a card is not waited for.
+        """Return the copy that was completed last, None before the first one, without waiting for a card.
 
         A sum in RAM is copied now, so the copy holds all passes.
         """
@@ -378,12 +379,12 @@ class PassSum:
         return self._copy
 
     def _note_complete_copy(self) -> None:
-        """Keep the copy in flight if it is complete, because nothing can be asked of a card that is lost later."""
+        """Keep the copy in flight if it is complete, because a card that is lost later can no longer be queried."""
         if self._in_flight is not None and self._in_flight[1].query():
             self.finish_copy()
 
     def move_to_ram(self) -> None:
-        """Move the sum away from a card that failed; of a lost card only the copy that was completed last is left.
+        """Move the sum from a failed card to RAM; if the card is lost, only the last complete copy is left.
 
         Raises:
             MemoryError: There is no memory for the sum.

@@ -3,9 +3,9 @@
 The network's grid is axis-aligned in LPS, so that flipped and oblique scans look alike to the network. Training and
 inference share this module.
 
-It is part of nnU-Net's own grid of the scan: nnU-Net resamples n voxels to round(n * spacing / new spacing) voxels
-along each axis. The outer faces stay in place, so the new spacing is not exactly the one that was asked for. On this
-grid a scan that has the network's spacing is not interpolated at all.
+The grid is a part of nnU-Net's own grid of the scan: nnU-Net resamples n voxels to round(n * spacing / new spacing)
+voxels along each axis. The outer faces stay in place, so the new spacing is not exactly the requested spacing. A scan
+that already has the network's spacing is not interpolated on this grid.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _Triple = tuple[float, float, float]
 _Voxels = tuple[int, int, int]
 
 OUTSIDE_LOGIT: Final = -1e4
-# Axes within this of the patient's own are not oblique: 0.1 mm over a metre.
+# Maximum difference of a direction cosine from the patient's axes for a scan that is not oblique: 0.1 mm over a metre.
 _AXIS_TOLERANCE: Final = 1e-4
-# Faces of a box within this share of a voxel of a voxel's face coincide with it.
+# A face of a box coincides with the face of a voxel if they are within this fraction of a voxel.
 _FACE_TOLERANCE: Final = 1e-6
 
 
 def make_grid_over(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Triple) -> Geometry:
     """Make the axis-aligned LPS grid of `spacing_mm` whose voxels cover the box from `lower_mm` to `upper_mm`.
 
-    Both corners are (x, y, z) in millimetres. The grid is centred on the box and covers it wholly.
+    Both corners are (x, y, z) in millimetres. The grid is centred on the box and covers all of it.
     """
     low, high, step = (np.asarray(v, dtype=np.float64) for v in (lower_mm, upper_mm, spacing_mm))
     count = np.maximum(np.ceil((high - low) / step - 1e-9), 1)
@@ -66,7 +66,10 @@ def interpolate(image: sitk.Image, target: Geometry, outside: float) -> _Float:
 
 
 def resample_mask(mask: Volume, target: Geometry) -> npt.NDArray[np.uint8]:
-    """Resample a label mask to `target`: each label's coverage is interpolated, and the largest share wins."""
+    """Resample a label mask to `target`: the coverage of each label is interpolated, and the largest coverage wins.
+
+    A voxel of which no label covers more than half is background.
+    """
     parts = ((label, Volume((mask.array == label).astype(np.float32), mask.geometry)) for label in labels.FOREGROUND)
     coverages = ((label, resample(part, target, 0.0)) for label, part in parts)
     return pick_winner(np.full(target.array_shape, 0.5, dtype=np.float32), coverages)
@@ -97,11 +100,11 @@ def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[
 
 
 def _crop_to_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry | None:
-    """Return the part of the grid that decides every label of the CT; None without a labelled voxel.
+    """Return the part of the grid that determines all labels of the CT; None without a labelled voxel.
 
-    A value between voxels is their mean with weights that are not negative, so the background wins between voxels in
-    which it wins. The part is therefore the box of all labelled voxels, wider by a voxel, or by a block if blocks are
-    averaged.
+    An interpolated value is a mean of voxels with non-negative weights, so the background wins between voxels in which
+    the background wins. The part is therefore the box of all labelled voxels with a margin of one voxel, or of one
+    block if blocks are averaged.
     """
     labelled = np.argwhere(logits.argmax(0))[:, ::-1]
     if not len(labelled):
@@ -113,8 +116,10 @@ def _crop_to_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometr
 
 
 def _find_window(source: Geometry, target: Geometry) -> tuple[_Voxels, _Voxels] | None:
-    """Find start and size (x, y, z) of the source voxels that touch `target`, with a margin of one voxel; None if no
-    voxel does.
+    """Find the source voxels that overlap `target`, with a margin for interpolation and block averaging.
+
+    Returns:
+        Start and size (x, y, z) of their box; None if no voxel overlaps.
     """
     matrix = source.physical_to_index_matrix()
     index = target.corners_mm() @ matrix[:3, :3].T + matrix[:3, 3]
@@ -154,7 +159,7 @@ def _find_block_size(source: Geometry, target: Geometry) -> npt.NDArray[np.int64
 
 
 def _average_blocks(volume: Volume, target: Geometry) -> Volume:
-    """Average whole blocks of voxels so that linear interpolation does not alias; trailing voxels are kept."""
+    """Average blocks of voxels so that linear interpolation does not alias; an incomplete last block is padded."""
     factors = np.minimum(_find_block_size(volume.geometry, target), volume.geometry.size)
     array: npt.NDArray[Any] = volume.array
     if not np.issubdtype(array.dtype, np.floating):
@@ -178,7 +183,7 @@ def _average_blocks(volume: Volume, target: Geometry) -> Volume:
 
 def make_scan_grid(scan: Geometry, spacing_mm: _Triple) -> Geometry:
     """Make the grid to which nnU-Net resamples a scan; `spacing_mm` is along the scan's own axes (x, y, z)."""
-    # In nnU-Net's order of operations, so that ties are rounded alike.
+    # The order of operations is nnU-Net's, so that ties are rounded alike.
     count = [max(round(old / new * n), 1) for old, new, n in zip(scan.spacing_mm, spacing_mm, scan.size, strict=True)]
     step = np.asarray(scan.size) / np.asarray(count)
     matrix = scan.index_to_physical_matrix()
@@ -187,7 +192,7 @@ def make_scan_grid(scan: Geometry, spacing_mm: _Triple) -> Geometry:
 
 
 def crop_to_box(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> Geometry:
-    """Return the voxels of a grid that reach into a box, at least one; corners (x, y, z) in LPS millimetres."""
+    """Return the part of a grid that overlaps a box, at least one voxel; corners (x, y, z) in LPS millimetres."""
     matrix = grid.physical_to_index_matrix()
     index = list_box_corners(lower_mm, upper_mm) @ matrix[:3, :3].T + matrix[:3, 3] + 0.5
     last = np.asarray(grid.size) - 1
@@ -199,13 +204,11 @@ def crop_to_box(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike
 def make_upright_grid(
     scan: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Triple
 ) -> Geometry:
-    """Make the network's grid over a box, axis-aligned in LPS for any axes of the scan.
+    """Make the network's grid over a box, axis-aligned in LPS whatever the axes of the scan.
 
-    Spacing and corners are (x, y, z) in mm.
-
-    It is part of nnU-Net's grid of the scan, whose field is divided into whole voxels: the spacing differs from
-    `spacing_mm` by less than half a voxel over the whole field. An oblique scan has no such grid, so there only
-    the box decides.
+    The grid is a part of nnU-Net's grid of the scan, which divides the field of view into whole voxels, so its spacing
+    differs slightly from `spacing_mm`: by less than half a voxel over the whole field. An oblique scan has no such
+    grid; its grid depends only on the box. Spacing and corners are (x, y, z) in mm.
     """
     upright = _make_upright(scan)
     if upright is None:
@@ -241,7 +244,7 @@ def _make_upright(scan: Geometry) -> Geometry | None:
 
 
 def find_first_voxel(part: Geometry, scan: Geometry) -> _Voxels:
-    """Return the first voxel (z, y, x) of a part of a scan."""
+    """Return the index (z, y, x) in the scan of the first voxel of a part of the scan."""
     matrix = scan.physical_to_index_matrix()
     x, y, z = voxels(np.rint(matrix[:3, :3] @ np.asarray(part.origin_mm) + matrix[:3, 3]))
     return (z, y, x)

@@ -1,8 +1,8 @@
-"""The brain and the lung apices, on a coarse picture of a scan that is small enough for a fast search.
+"""Find the brain and the lung apices on a coarse grid, which makes the search fast.
 
-A brain is soft tissue enclosed by bone slice by slice or, if the skull is open, a part as hot and as large as a brain
-with bone around it, or else soft tissue in a skull with gaps. Candidates below the lungs, or without uptake on the PET,
-are rejected.
+A brain is soft tissue that bone encloses slice by slice. If the skull is open, it is a component with the uptake and
+the size of a brain that is surrounded by bone, or else soft tissue in a skull with gaps. Candidates below the lungs, or
+without uptake on the PET, are rejected.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 
 COARSE_MM: Final = 4.0
-# Multiple of the body's median uptake: living tissue has more, a table less.
+# Uptake in multiples of the body's median above which tissue counts as living; a table has less.
 ALIVE_MEDIANS: Final = 0.25
 # Marks voxels outside the PET.
 OUTSIDE_PET_SUV: Final = -1.0
-# Voxels that share an edge in one axial slice, none above or below.
+# Neighbours of a voxel that share a face with it in the same axial slice.
 IN_SLICE: Final = ndimage.generate_binary_structure(3, 1) & np.array([False, True, False])[:, None, None]
 
 _Mask = npt.NDArray[np.bool_]
@@ -55,7 +55,7 @@ class Coarse:
 
     @property
     def top_mm(self) -> float:
-        """Return the height of the body's uppermost slice."""
+        """Return the height of the body's uppermost slice; minus infinity without a body."""
         return float(self.z_mm[self.body.any(axis=(1, 2))].max(initial=-np.inf))
 
     def place_mm(self, index: npt.ArrayLike) -> _Vector:
@@ -64,7 +64,7 @@ class Coarse:
         return np.asarray(by_xyz * np.asarray(self.grid.spacing_mm) + np.asarray(self.grid.origin_mm))
 
     def index_of(self, place_mm: _Vector) -> tuple[int, int, int]:
-        """Return the index (z, y, x) of the voxel nearest to a place in the picture."""
+        """Return the index (z, y, x) of the voxel nearest to a position (x, y, z) in LPS millimetres."""
         index = (np.asarray(place_mm) - np.asarray(self.grid.origin_mm)) / np.asarray(self.grid.spacing_mm)
         x, y, z = (int(np.clip(round(v), 0, n - 1)) for v, n in zip(index, self.grid.size, strict=True))
         return z, y, x
@@ -75,7 +75,7 @@ class Coarse:
 
 
 def make_coarse_picture(case: Case) -> Coarse:
-    """Resample both images over the CT's field of view, and find the body."""
+    """Resample CT and PET to the coarse grid over the CT's field of view, and find the body."""
     corners = case.scan.geometry.corners_mm()
     grid = grids.make_grid_over(corners.min(0), corners.max(0), (COARSE_MM, COARSE_MM, COARSE_MM))
     ct = grids.resample(_thin_out(case.scan), grid, PADDING_HU)
@@ -84,7 +84,7 @@ def make_coarse_picture(case: Case) -> Coarse:
 
 
 def _thin_out(ct: Volume) -> Volume:
-    """Keep every k-th voxel of a fine CT, still finer than the coarse grid, to save time."""
+    """Keep every k-th voxel of a fine CT to save time; the result is still finer than the coarse grid."""
     sx, sy, sz = steps = [max(int(COARSE_MM / spacing / 1.5), 1) for spacing in ct.geometry.spacing_mm]
     array = np.ascontiguousarray(ct.array[::sz, ::sy, ::sx])
     z, y, x = array.shape
@@ -93,10 +93,10 @@ def _thin_out(ct: Volume) -> Volume:
 
 
 def _find_body(ct: _Float, suv: _Float) -> _Mask:
-    """Find the patient without table and mask: after an opening the connected soft part with the most living tissue.
+    """Find the patient without table and mask: after an opening, the connected component with the most living tissue.
 
-    Uptake counts up to SUV 1, so that neither a solid table nor a bag of urine outweighs a patient. If no part lies
-    within the PET, the largest part is taken.
+    Uptake counts only up to SUV 1, so that neither a solid table nor a bag of urine outweighs the patient. If no
+    component lies within the PET, the largest component is the patient.
     """
     parts, count = ndimage.label(ndimage.binary_opening(ct > BODY_HU, iterations=2))
     alive = np.bincount(parts.ravel(), weights=np.clip(suv, 0, 1).ravel(), minlength=count + 1)
@@ -108,20 +108,20 @@ def _find_body(ct: _Float, suv: _Float) -> _Mask:
 
 
 def keep_largest_part(mask: _Mask) -> _Mask:
-    """Keep the largest part that is connected by faces; an empty mask stays empty."""
+    """Keep the largest face-connected component; an empty mask stays empty."""
     parts, _ = ndimage.label(mask)
     return _keep_part_with_most(parts, np.bincount(parts.ravel()))
 
 
 def _keep_part_with_most(parts: npt.NDArray[Any], amounts: npt.NDArray[Any]) -> _Mask:
-    """Return the mask of the part (1, 2, ...) with the largest amount; empty without parts."""
+    """Return the mask of the component (1, 2, ...) with the largest amount; an empty mask without components."""
     if len(amounts) < 2:
         return np.zeros(parts.shape, dtype=np.bool_)
     return np.asarray(parts == 1 + int(amounts[1:].argmax()))
 
 
 def remove_cold_parts(coarse: Coarse) -> _Mask:
-    """Return the body without parts that show no uptake, such as a mattress; the whole body without a PET."""
+    """Return the body without voxels that show no uptake, such as a mattress; without a PET the whole body."""
     return np.asarray(coarse.body & find_warm_voxels(coarse))
 
 
@@ -138,34 +138,35 @@ def measure_median_uptake(coarse: Coarse) -> float | None:
 
 
 BONE_HU: Final = 200.0
-SMALLEST_BRAIN_ML: Final = 250.0
+MIN_BRAIN_ML: Final = 250.0
 # Thin skulls have gaps in voxels of 4 to 5 mm, and less brain inside them.
-SMALLEST_BRAIN_WITH_GAPS_ML: Final = 200.0
+MIN_BRAIN_WITH_GAPS_ML: Final = 200.0
 OPEN_SKULL_HU: Final = 130.0
 OPEN_SKULL_GAP_VOXELS: Final = 4
-LARGEST_BRAIN_ML: Final = 2200.0
+MAX_BRAIN_ML: Final = 2200.0
 # Minimum fraction of the bounding box filled by the brain.
 BRAIN_FILL: Final = 0.35
 # Minimum uptake of a brain, and of a brain visible only on the PET, in multiples of the body's median.
 WARM_MEDIANS: Final = 1.5
 HOT_MEDIANS: Final = 4.0
-# Minimum fraction of bone in a shell of three voxels around such a brain.
+# Minimum fraction of bone in a shell of three voxels around a brain that is visible only on the PET.
 BONE_AROUND: Final = 0.15
-# Without visible lungs: largest distance of a brain's centre below the body's upper end, which may be the hands.
-LOWEST_BRAIN_MM: Final = 300.0
-# The brain ends where its sections are smaller, and voxels with less of its median uptake are not brain.
+# Without visible lungs: maximum distance of a brain's centre below the body's upper end, which may be the hands.
+MAX_BRAIN_DEPTH_MM: Final = 300.0
+# The brain ends where its axial sections are smaller than this area. Voxels with less than this fraction of its median
+# uptake do not belong to it.
 BRAIN_SECTION_MM2: Final = 500.0
 BRAIN_UPTAKE_SHARE: Final = 0.5
-# Smallest section of a brain that is followed downwards only by its uptake; most tumours that touch it are smaller.
+# Minimum section of a brain that is followed downwards only by its uptake; most tumours that touch it are smaller.
 HOT_SECTION_MM2: Final = 1000.0
-# Largest distance of the lower end below the centre: 85 mm in 142 patients.
-LONGEST_BELOW_CENTRE_MM: Final = 95.0
+# Maximum distance of the lower end below the centre; the largest among 142 patients is 85 mm.
+MAX_BELOW_CENTRE_MM: Final = 95.0
 LUNG_HU: Final = (-950.0, -450.0)
-SMALLEST_LUNGS_ML: Final = 250.0
+MIN_LUNGS_ML: Final = 250.0
 # Smaller sections are the windpipe or the tip of a lung.
 APEX_SECTION_MM2: Final = 800.0
-# Smallest distance between the lungs and the visible upper end of the body.
-SHORTEST_NECK_MM: Final = 20.0
+# Minimum distance between the lung apices and the visible upper end of the body.
+MIN_NECK_MM: Final = 20.0
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ class Brain:
     """The visible brain: its centre (x, y, z) and the height of its lower end, in LPS mm, and the evidence for it.
 
     `mask` is 1 inside the brain, on a part of the coarse grid. `shows_uptake` is True if the PET covers the brain;
-    without it the lower end may be found 115 mm too high. `has_gaps` is True if the skull was closed over gaps.
+    otherwise the lower end may be detected 115 mm too high. `has_gaps` is True if gaps of the skull were closed.
     """
 
     centre_mm: _Vector
@@ -185,14 +186,14 @@ class Brain:
 
     @property
     def end_is_sure(self) -> bool:
-        """Return whether the PET shows the lower end in a closed skull: a skull with gaps may hold other tissue."""
+        """Return whether the PET shows the lower end in a closed skull; a skull with gaps may contain other tissue."""
         return self.shows_uptake and not self.has_gaps
 
 
 def find_lung_apex(coarse: Coarse) -> float | None:
-    """Find the height of the lung apices within a centimetre; None if no lungs are visible or the scan cuts them.
+    """Return the height of the lung apices, to within a centimetre; None if no lungs are visible or the scan cuts them.
 
-    A part that reaches the body's upper end has no visible apex, or is foam between patient and table.
+    A component that reaches the body's upper end has no visible apex, or is foam between patient and table.
     """
     airy = (
         _fill_between_front_and_back(coarse.body)
@@ -201,34 +202,34 @@ def find_lung_apex(coarse: Coarse) -> float | None:
         & (coarse.ct < LUNG_HU[1])
     )
     lungs = keep_largest_part(ndimage.binary_opening(airy))
-    if coarse.volume_ml(lungs) < SMALLEST_LUNGS_ML:
+    if coarse.volume_ml(lungs) < MIN_LUNGS_ML:
         return None
     section_mm2 = lungs.sum(axis=(1, 2)) * COARSE_MM**2
     apex_mm = float(coarse.z_mm[section_mm2 >= APEX_SECTION_MM2].max(initial=-np.inf))
-    return apex_mm if np.isfinite(apex_mm) and apex_mm < coarse.top_mm - SHORTEST_NECK_MM else None
+    return apex_mm if np.isfinite(apex_mm) and apex_mm < coarse.top_mm - MIN_NECK_MM else None
 
 
 def _fill_between_front_and_back(body: _Mask) -> _Mask:
-    """Return the voxels between parts of the body in front and behind, which include lungs cut off at the side."""
+    """Return the voxels with body in front of and behind them, which include lungs that are cut off at the side."""
     ahead = np.maximum.accumulate(body, axis=1)
     behind = np.maximum.accumulate(body[:, ::-1], axis=1)[:, ::-1]
     return np.asarray(ahead & behind)
 
 
 def find_brain(coarse: Coarse, apex_mm: float | None) -> Brain | None:
-    """Find the uppermost brain above the lung apices. `apex_mm` is their height, None if they are not visible."""
-    lowest_mm = apex_mm if apex_mm is not None else coarse.top_mm - LOWEST_BRAIN_MM
+    """Find the uppermost brain above the height `apex_mm` of the lung apices, None if these are not visible."""
+    lowest_mm = apex_mm if apex_mm is not None else coarse.top_mm - MAX_BRAIN_DEPTH_MM
     return max(_find_brains(coarse, lowest_mm), key=lambda brain: float(brain.centre_mm[2]), default=None)
 
 
 def _find_brains(coarse: Coarse, lowest_mm: float) -> list[Brain]:
-    """Find everything that looks like a brain with its centre above `lowest_mm`: by its case or else by its uptake.
+    """Find candidates for the brain with a centre above `lowest_mm`: by a closed skull, or else by uptake.
 
-    If neither shows one, a case with gaps will do, without a PET or around tissue as hot as a brain.
+    If there are none, a skull with gaps is accepted, if there is no PET or if it contains tissue as hot as a brain.
     """
     median, around = measure_median_uptake(coarse), ndimage.binary_dilation(coarse.body, iterations=2)
     bone = (coarse.ct > BONE_HU) & around
-    smallest_ml = SMALLEST_BRAIN_WITH_GAPS_ML if median is None else SMALLEST_BRAIN_ML
+    smallest_ml = MIN_BRAIN_WITH_GAPS_ML if median is None else MIN_BRAIN_ML
     enclosed = _find_parts(coarse, _find_enclosed(coarse.ct, bone), lowest_mm, smallest_ml)
     parts, found_by = [part for part in enclosed if _is_warm(part.suv, median)], "brain case"
     if not parts and median is not None:
@@ -238,7 +239,7 @@ def _find_brains(coarse: Coarse, lowest_mm: float) -> list[Brain]:
         )
     if not parts:
         soft = _find_enclosed(coarse.ct, (coarse.ct > OPEN_SKULL_HU) & around, OPEN_SKULL_GAP_VOXELS)
-        with_gaps = _find_parts(coarse, soft, lowest_mm, SMALLEST_BRAIN_WITH_GAPS_ML)
+        with_gaps = _find_parts(coarse, soft, lowest_mm, MIN_BRAIN_WITH_GAPS_ML)
         hot = (part for part in with_gaps if _is_hot(part.suv, median))
         return [replace(_make_brain(coarse, part, "brain case"), has_gaps=True) for part in hot]
     return [_make_brain(coarse, part, found_by) for part in parts]
@@ -246,7 +247,7 @@ def _find_brains(coarse: Coarse, lowest_mm: float) -> list[Brain]:
 
 @dataclass(frozen=True)
 class _Part:
-    """A connected part of the size and fill of a brain: its mask in a box of the picture, and its centre in LPS."""
+    """A component with the size and the fill of a brain: its mask in a box of the coarse grid, and its centre."""
 
     mask: _Mask
     box: tuple[slice, ...]
@@ -255,7 +256,7 @@ class _Part:
 
 
 def _is_warm(suv: _Float, median: float | None) -> bool:
-    """Return whether a part may be a brain: False if the PET covers the part and shows no uptake of a brain."""
+    """Return whether a component may be a brain: False if the PET covers it but does not show the uptake of a brain."""
     uptake = suv[suv > 0]  # PET files hold zero outside the measured field
     if median is None or len(uptake) < len(suv) / 2:
         return True
@@ -263,12 +264,12 @@ def _is_warm(suv: _Float, median: float | None) -> bool:
 
 
 def _is_hot(suv: _Float, median: float | None) -> bool:
-    """Return whether there is no PET, or most of the part is as hot as a brain."""
+    """Return whether there is no PET, or most of the component is as hot as a brain."""
     return median is None or float(np.median(suv)) > HOT_MEDIANS * median
 
 
 def _find_enclosed(ct: _Float, bone: _Mask, gap_voxels: int = 0) -> _Mask:
-    """Find soft tissue that bone surrounds within a slice, with gaps up to twice `gap_voxels`."""
+    """Find soft tissue that bone encloses within an axial slice, with gaps of up to twice `gap_voxels`."""
     if gap_voxels:
         wall = ndimage.binary_dilation(bone, IN_SLICE, iterations=gap_voxels)
         filled = ndimage.binary_fill_holes(wall, IN_SLICE)
@@ -279,7 +280,7 @@ def _find_enclosed(ct: _Float, bone: _Mask, gap_voxels: int = 0) -> _Mask:
 
 
 def _find_hot_parts(coarse: Coarse, bone: _Mask, median: float) -> _Mask:
-    """Find hot parts of the body that are partly surrounded by bone."""
+    """Find hot components of the body that are partly surrounded by bone."""
     hot = ndimage.binary_opening(coarse.body & (coarse.suv > HOT_MEDIANS * median), iterations=2)
     parts, count = ndimage.label(hot)
     if not count:
@@ -293,18 +294,18 @@ def _find_hot_parts(coarse: Coarse, bone: _Mask, median: float) -> _Mask:
 
 
 def _find_parts(coarse: Coarse, soft: _Mask, lowest_mm: float, smallest_ml: float) -> Iterator[_Part]:
-    """Iterate over connected parts with the size and fill of a brain and a centre above `lowest_mm`."""
+    """Iterate over the components with the size and the fill of a brain and a centre above `lowest_mm`."""
     parts, _ = ndimage.label(ndimage.binary_opening(soft, iterations=2))
     for number, box in enumerate(ndimage.find_objects(parts), start=1):
         mask = parts[box] == number
         centre_mm = coarse.place_mm(np.argwhere(mask).mean(0) + [cut.start for cut in box])
-        fits = smallest_ml <= coarse.volume_ml(mask) <= LARGEST_BRAIN_ML and mask.mean() >= BRAIN_FILL
+        fits = smallest_ml <= coarse.volume_ml(mask) <= MAX_BRAIN_ML and mask.mean() >= BRAIN_FILL
         if fits and centre_mm[2] > lowest_mm:
             yield _Part(mask, box, coarse.suv[box][mask], centre_mm)
 
 
 def _make_brain(coarse: Coarse, part: _Part, found_by: str) -> Brain:
-    """Return the brain of a part, without cold tissue that bone encloses below it and with the hot tissue below it."""
+    """Make the brain from a component: remove cold tissue that bone encloses, and add hot tissue below it."""
     mask = np.zeros_like(coarse.body)
     mask[part.box] = part.mask
     covered = part.suv > 0
@@ -315,7 +316,7 @@ def _make_brain(coarse: Coarse, part: _Part, found_by: str) -> Brain:
         _follow_down(mask, hot & coarse.body & (coarse.ct < BONE_HU), part.box[0])
     sections_mm2 = mask.sum(axis=(1, 2)) * COARSE_MM**2
     lower_mm = float(coarse.z_mm[int(np.argmax(sections_mm2 >= BRAIN_SECTION_MM2))]) - COARSE_MM / 2
-    lower_mm = max(lower_mm, float(coarse.place_mm(np.argwhere(mask).mean(0))[2]) - LONGEST_BELOW_CENTRE_MM)
+    lower_mm = max(lower_mm, float(coarse.place_mm(np.argwhere(mask).mean(0))[2]) - MAX_BELOW_CENTRE_MM)
     mask[coarse.z_mm < lower_mm] = False
     box = ndimage.find_objects(mask.astype(np.uint8))[0]
     z, y, x = (cut.start for cut in box)
@@ -327,7 +328,7 @@ def _make_brain(coarse: Coarse, part: _Part, found_by: str) -> Brain:
 def _follow_down(mask: _Mask, hot: _Mask, rows: slice) -> None:
     """Add the hot voxels below the lowest large section of a brain, slice by slice, while they are as large; in place.
 
-    In heads whose skull is open at the base the brain's case ends above the brain.
+    If the skull is open at its base, the enclosed component ends above the lower end of the brain.
     """
     sections_mm2 = mask.sum(axis=(1, 2)) * COARSE_MM**2
     large = [row for row in range(rows.start, rows.stop) if sections_mm2[row] >= HOT_SECTION_MM2]

@@ -1,7 +1,7 @@
-"""Find the head and neck in any scan, from head-only to whole body, from CT and PET together.
+"""Find the region of head and neck in CT and PET, in any scan from a head to a whole body.
 
-The brain is the landmark. If the brain is not visible, use the lung apices; if those are not visible either, use the
-top of the body. Without the brain and its uptake the region is unsure and therefore larger, but bounded.
+The landmark is the brain. If the brain is not visible, it is the lung apices; if these are not visible either, it is
+the top of the body. Without the brain and its uptake the region is unsure and therefore larger, but still limited.
 """
 
 from __future__ import annotations
@@ -28,35 +28,38 @@ from algorithm.region.landmarks import (
 )
 from contract.images.volumes import Volume
 
-# Half width and half depth around head and neck, and extent above the lower end of the brain: 17 litres, at most 39.
+# Half width and half depth around head and neck, and extent above the lower end of the brain. A usual region has 17
+# litres, the largest one 39.
 HALF_WIDTH_MM: Final = 125.0
 HALF_DEPTH_MM: Final = 118.0
 ABOVE_BRAIN_END_MM: Final = 92.0
-# Smallest extent above the brain's centre: a tumour that touches the brain can move its lower end down.
+# Minimum extent above the brain's centre: a tumour that touches the brain can make its lower end appear too low.
 ABOVE_BRAIN_CENTRE_MM: Final = 32.0
-# Half width of a region that is unsure, or of a region with uptake next to it: supraclavicular targets reach 164 mm.
+# Half width of an unsure region, and maximum half width of a region that is widened to include uptake: supraclavicular
+# targets reach 164 mm.
 WIDE_HALF_WIDTH_MM: Final = 170.0
-# Margin around this uptake, and its smallest volume in a column of 4 mm.
+# Margin around this uptake, and its minimum volume in a column of 4 mm.
 UPTAKE_MARGIN_MM: Final = 10.0
-LEAST_UPTAKE_ML: Final = 0.3
+MIN_UPTAKE_ML: Final = 0.3
 # Visible lungs mark the lower end of the neck; nodes lie down to the clavicles, which reach below the apices.
 BELOW_APEX_MM: Final = 45.0
-# Lower end below the brain without visible lungs; nearest and farthest end with what is taken for lungs.
-# Apices lie 90 to 162 mm below the brain in 142 patients, but without uptake its end is found up to 115 mm too high.
+# Distance of the region's lower end from the brain's lower end: without visible lungs, and the minimum and maximum with
+# lungs, which may be a false detection. The apices lie 90 to 162 mm below the brain in 142 patients. Without uptake the
+# brain's lower end may be detected up to 115 mm too high.
 BELOW_BRAIN_END_MM: Final = 230.0
 BELOW_BRAIN_END_BY_APEX_MM: Final = (140.0, 290.0)
 BRAIN_END_TOO_HIGH_MM: Final = 115.0
-# Distance from the front and the back of the neck to the region's faces, and the deepest region.
+# Distance from the front and the back of the neck to the faces of the region, and the maximum depth of the region.
 SKIN_MM: Final = 8.0
-DEEPEST_MM: Final = 290.0
-# Without a brain: extent above the lung apices, or below the top of the body; at most 50 litres.
+MAX_DEPTH_MM: Final = 290.0
+# Without a brain: extent above the lung apices, half depth, maximum depth, and maximum length; at most 50 litres.
 ABOVE_APEX_MM: Final = 320.0
 UNSURE_HALF_DEPTH_MM: Final = 150.0
-DEEPEST_UNSURE_MM: Final = 330.0
-LONGEST_UNSURE_MM: Final = 450.0
+MAX_UNSURE_DEPTH_MM: Final = 330.0
+MAX_UNSURE_LENGTH_MM: Final = 450.0
 # The body may end between two coarse slices, or with a tilt.
 ABOVE_BODY_MM: Final = 12.0
-# A scan without a body that shows no more uptake than this is empty.
+# A scan without a body and without uptake above this SUV is empty.
 BACKGROUND_SUV: Final = 1.0
 # Landmarks need Hounsfield units; an MR of the neck is searched whole.
 WHOLE_SCAN: Final = "the whole scan"
@@ -66,7 +69,7 @@ FIELD_OF_VIEW: Final = "whole field of view"
 
 # Heights below the brain's lower end between which the neck is thinnest.
 NECK_BELOW_BRAIN_MM: Final = (25.0, 140.0)
-# An arm touches the neck with less than twice this.
+# An arm touches the neck over less than twice this number of voxels.
 TOUCH_VOXELS: Final = 4
 # Front and back of head and neck are measured within this distance of the midline.
 MIDLINE_HALF_MM: Final = 70.0
@@ -79,9 +82,15 @@ _Vector = npt.NDArray[np.float64]
 class Region:
     """An axis-aligned box in LPS millimetres, corners in (x, y, z), clipped to the CT's field of view.
 
-    `brain_lower_mm` is the height of the brain's lower end and `apex_mm` the height of the lung apices, None if they
-    are not visible; `brain` is a mask of the brain, `brain_end_is_sure` as in `Brain`. `is_empty` is True if the scan
-    shows neither a body nor uptake, so that there is nothing to segment.
+    Attributes:
+        lower_mm: Corner with the lowest coordinates.
+        upper_mm: Corner with the highest coordinates.
+        found_by: The landmark.
+        brain_lower_mm: Height of the brain's lower end; None if the brain is not visible.
+        apex_mm: Height of the lung apices; None if they are not visible.
+        brain: Mask of the brain; None if it is not visible.
+        brain_end_is_sure: `Brain.end_is_sure`; False without a brain.
+        is_empty: Whether the scan shows neither a body nor uptake, so that there is nothing to segment.
     """
 
     lower_mm: tuple[float, float, float]
@@ -95,13 +104,13 @@ class Region:
 
     @property
     def sure(self) -> bool:
-        """Return whether the region is a whole scan, or its brain is visible in a closed skull and by its uptake."""
+        """Return whether the region is a whole MR, or the brain is visible in a closed skull and by its uptake."""
         by_brain = self.brain_lower_mm is not None and self.brain_end_is_sure
         return (by_brain or self.found_by == WHOLE_SCAN) and not self.is_empty
 
     @property
     def has_no_landmark(self) -> bool:
-        """Return whether neither brain nor lungs were found."""
+        """Return whether neither the brain nor the lung apices were found."""
         return self.found_by in (OUTLINE, FIELD_OF_VIEW)
 
     @property
@@ -122,9 +131,9 @@ class Region:
 
 
 def localise(case: Case) -> Region:
-    """Find the region of head and neck with every GTVp and GTVn, clipped to the CT's field of view.
+    """Find the region of head and neck, large enough for every GTVp and GTVn, clipped to the CT's field of view.
 
-    For MR it is the box of all values that are not zero, to which nnU-Net crops an image, too.
+    For MR it is the box of all voxels that are not zero, to which nnU-Net also crops an image.
     """
     if case.is_mr:
         return _find_nonzero_box(case.scan)
@@ -165,7 +174,10 @@ def _find_nonzero_box(mr: Volume) -> Region:
 
 
 def _find_box_below_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -> tuple[_Vector, _Vector]:
-    """Return the box from above the brain's lower end to below the lung apices, around head and neck."""
+    """Return the box around head and neck, from above the brain's lower end to below the lung apices.
+
+    The box is its lower and its upper corner (x, y, z), as for all functions that return a box.
+    """
     too_high = 0.0 if brain.end_is_sure else BRAIN_END_TOO_HIGH_MM
     below = BELOW_BRAIN_END_MM + too_high
     if apex_mm is not None:
@@ -178,7 +190,7 @@ def _find_box_below_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -
     front, back = y - HALF_DEPTH_MM, y + HALF_DEPTH_MM
     skin = find_front_and_back(coarse, beneath, x, (low_z + BELOW_APEX_MM, brain.lower_mm))
     if skin is not None:
-        front, back = _move_range(front, back, skin, DEEPEST_MM)
+        front, back = _move_range(front, back, skin, MAX_DEPTH_MM)
     half = HALF_WIDTH_MM if brain.end_is_sure else WIDE_HALF_WIDTH_MM
     low, high = np.array([x - half, front, low_z]), np.array([x + half, back, high_z])
     if brain.end_is_sure:
@@ -187,12 +199,15 @@ def _find_box_below_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -
 
 
 def _widen_to_uptake(coarse: Coarse, low: _Vector, high: _Vector, below_mm: float) -> None:
-    """Move the left and right faces of a box out to uptake next to it, up to the widest half width; in place."""
+    """Move the left and right faces of a box outwards to include uptake next to it, up to the maximum width; in place.
+
+    Only uptake below the height `below_mm` counts.
+    """
     median, x_mm = measure_median_uptake(coarse), coarse.x_mm
     rows = (coarse.z_mm > low[2]) & (coarse.z_mm < below_mm)
     centre = (low[0] + high[0]) / 2
     hot = (coarse.body & (coarse.suv > HOT_MEDIANS * (median or np.inf)))[rows]
-    columns = hot.sum(axis=(0, 1)) * coarse.grid.voxel_volume_mm3 / 1000 >= LEAST_UPTAKE_ML
+    columns = hot.sum(axis=(0, 1)) * coarse.grid.voxel_volume_mm3 / 1000 >= MIN_UPTAKE_ML
     hot_mm = x_mm[columns & (np.abs(x_mm - centre) < WIDE_HALF_WIDTH_MM)]
     if len(hot_mm):
         low[0] = min(low[0], max(hot_mm.min() - UPTAKE_MARGIN_MM, centre - WIDE_HALF_WIDTH_MM))
@@ -200,7 +215,10 @@ def _widen_to_uptake(coarse: Coarse, low: _Vector, high: _Vector, below_mm: floa
 
 
 def _move_range(front: float, back: float, skin: tuple[float, float], deepest_mm: float) -> tuple[float, float]:
-    """Move the range from `front` to `back`, and lengthen it if needed, to hold the skin's front and back."""
+    """Move the range from `front` to `back`, and lengthen it if necessary, so that it contains the skin.
+
+    If the skin does not fit `deepest_mm`, the range is centred on it.
+    """
     first, last = skin[0] - SKIN_MM, skin[1] + SKIN_MM
     length = min(max(back - front, last - first), deepest_mm)
     start = (first + last - length) / 2 if last - first > length else float(np.clip(front, last - length, first))
@@ -208,9 +226,9 @@ def _move_range(front: float, back: float, skin: tuple[float, float], deepest_mm
 
 
 def _find_box_without_brain(coarse: Coarse, apex_mm: float | None) -> tuple[_Vector, _Vector]:
-    """Return the box around and above the lung apices; without lungs the upper end of the body."""
+    """Return the box around and above the lung apices, or without lungs the box of the upper end of the body."""
     lowest, highest = _find_body_ends(coarse)
-    top, bottom = highest, max(lowest, highest - LONGEST_UNSURE_MM)
+    top, bottom = highest, max(lowest, highest - MAX_UNSURE_LENGTH_MM)
     if apex_mm is not None:
         top = min(top, apex_mm + ABOVE_APEX_MM)
         bottom = max(lowest, apex_mm - BELOW_APEX_MM)
@@ -228,7 +246,7 @@ def _find_body_ends(coarse: Coarse) -> tuple[float, float]:
 
 
 def _find_box_around_body(coarse: Coarse, bottom: float, top: float) -> tuple[_Vector, _Vector]:
-    """Return the box around the body between two heights, with the front and back of its midline."""
+    """Return the box around the body between two heights, which contains front and back of the body at the midline."""
     body = _find_living_body(coarse)
     body[(coarse.z_mm < bottom) | (coarse.z_mm > top)] = False
     _, rows, columns = np.nonzero(body)
@@ -236,15 +254,16 @@ def _find_box_around_body(coarse: Coarse, bottom: float, top: float) -> tuple[_V
     front, back = y - UNSURE_HALF_DEPTH_MM, y + UNSURE_HALF_DEPTH_MM
     skin = find_front_and_back(coarse, body, x, (bottom, top))
     if skin is not None:
-        front, back = _move_range(front, back, skin, DEEPEST_UNSURE_MM)
+        front, back = _move_range(front, back, skin, MAX_UNSURE_DEPTH_MM)
     low_x, high_x = x - WIDE_HALF_WIDTH_MM, x + WIDE_HALF_WIDTH_MM
     return np.array([low_x, front, bottom]), np.array([high_x, back, top])
 
 
 def find_body_below_head(coarse: Coarse, brain: Brain) -> _Mask:
-    """Follow the body from the brain's centre downwards, in each slice the part that shares most with the one above.
+    """Follow the body from the brain's centre downwards; return its mask on the coarse grid.
 
-    Raised arms are other parts, also where they touch the neck.
+    In each slice it is the component that overlaps most with the slice above. Raised arms are separate components, even
+    where they touch the neck.
     """
     body, index = remove_cold_parts(coarse), coarse.index_of(brain.centre_mm)
     result = np.zeros_like(body)
@@ -266,7 +285,7 @@ def find_body_below_head(coarse: Coarse, brain: Brain) -> _Mask:
 
 
 def find_neck_centre(coarse: Coarse, brain: Brain, beneath: _Mask) -> tuple[float, float]:
-    """Find the centre (x, y) of the thinnest sections beneath a brain; the brain's centre if no neck is visible."""
+    """Return the centre (x, y) in mm of the thinnest sections below the brain; without a neck, the brain's centre."""
     z_mm, area = coarse.z_mm, beneath.sum(axis=(1, 2)).astype(np.float64)
     highest, lowest = (brain.lower_mm - below for below in NECK_BELOW_BRAIN_MM)
     inside = (z_mm > lowest) & (z_mm < highest) & (area > 0)
@@ -280,7 +299,7 @@ def find_neck_centre(coarse: Coarse, brain: Brain, beneath: _Mask) -> tuple[floa
 def find_front_and_back(
     coarse: Coarse, beneath: _Mask, x_mm: float, between_mm: tuple[float, float]
 ) -> tuple[float, float] | None:
-    """Find the lowest and highest y of the body near the midline between two heights; None if nothing lies there."""
+    """Return the lowest and highest y in mm of the body near the midline between two heights; None without a body."""
     rows = (coarse.z_mm > between_mm[0]) & (coarse.z_mm < between_mm[1])
     y = np.flatnonzero(beneath[rows][:, :, np.abs(coarse.x_mm - x_mm) < MIDLINE_HALF_MM].any(axis=(0, 2)))
     if not len(y):

@@ -326,7 +326,7 @@ def _check_network(package: ModelPackage, fold: int, name: str, plan: NetworkPla
         channels = ", ".join(package.manifest.channels[source] for source in sources)
         expected = f"channels in the order {', '.join(package.manifest.channels)}"
         raise HecktorError("--starting-weights", f"{name}: a network that sees {channels}", expected)
-    if plan.starting_stem == "zero" and plan.channels == "both" and package.sees_pet_alone(fold):
+    if plan.starting_stem == "zero" and plan.channels == "both" and package.sees_only_pet(fold):
         expected = "--starting-stem repeat: zero gives its first layer to the CT"
         raise HecktorError("--starting-stem", f"zero for {name}, a network that sees only the PET", expected)
     outputs = package.label_order_of(fold)

@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.case.read import SMALLEST_SIZE, overlap
+from algorithm.case.read import MIN_SIZE_VOXELS, overlap
 from algorithm.case.units import (
-    LARGEST_PLAUSIBLE_SUV,
-    MOST_FACTOR_RATIO,
+    MAX_FACTOR_RATIO,
+    MAX_PLAUSIBLE_SUV,
     PADDING_HU,
     convert_to_suv,
     describe_factor_error,
@@ -88,8 +88,8 @@ def check_images(case: ReleaseCase, root: Path, estimate_suv: bool = False) -> t
 
 
 def _check_grid(grid: Geometry, report: ProblemReporter) -> Iterator[Problem]:
-    if any(size < minimum for size, minimum in zip(grid.size, SMALLEST_SIZE, strict=True)):
-        yield report.error("geometry", f"size {grid.size}", f"at least {SMALLEST_SIZE} voxels")
+    if any(size < minimum for size, minimum in zip(grid.size, MIN_SIZE_VOXELS, strict=True)):
+        yield report.error("geometry", f"size {grid.size}", f"at least {MIN_SIZE_VOXELS} voxels")
         return
     if not all(MIN_SPACING_MM <= step <= MAX_SPACING_MM for step in grid.spacing_mm):
         expected = f"{MIN_SPACING_MM:g} to {MAX_SPACING_MM:g} mm along each axis"
@@ -142,7 +142,7 @@ def _scale_pet(
     """Scale the PET as preparation does, with warnings; a PET in Bq/ml that cannot be scaled stays as it is."""
     pet, about_factor = scale_by_factor(pet, ct, case.suv_factor, report.file)
     warnings = [] if about_factor is None else [report.finding("suv-factor", about_factor)]
-    if estimate_suv and ct is not None and float(pet.array.max()) > LARGEST_PLAUSIBLE_SUV:
+    if estimate_suv and ct is not None and float(pet.array.max()) > MAX_PLAUSIBLE_SUV:
         pet, about_scale = convert_to_suv(pet, ct, report.file)
         warnings += [report.finding("suv", finding) for finding in about_scale]
     return pet, warnings
@@ -153,12 +153,12 @@ def _check_pet(pet: Volume, report: ProblemReporter) -> Iterator[Problem]:
     array = pet.array
     lowest, highest = float(array.min()), float(array.max())
     negative, positive = int(np.count_nonzero(array < 0)), int(np.count_nonzero(array > 0))
-    expected = f"SUV: zero or more, highest above {MIN_PLAUSIBLE_SUV_MAX:g} and up to {LARGEST_PLAUSIBLE_SUV:g}"
+    expected = f"SUV: zero or more, highest above {MIN_PLAUSIBLE_SUV_MAX:g} and up to {MAX_PLAUSIBLE_SUV:g}"
     if not negative and not positive:
         yield report.error("suv", "all voxels are zero", expected)
     elif negative > positive:
         yield report.error("suv", f"{negative} voxels below zero, {positive} above (lowest {lowest:g})", expected)
-    elif highest > LARGEST_PLAUSIBLE_SUV:
+    elif highest > MAX_PLAUSIBLE_SUV:
         yield report.error(
             "suv",
             f"highest value {highest:g}: an activity concentration (Bq/ml)",
@@ -282,13 +282,13 @@ def scale_by_factor(pet: Volume, ct: Volume | None, factor: float | None, name: 
         return pet, None
     known = replace_nonfinite(pet, 0.0)[0]
     highest = float(known.array.max())
-    if highest <= LARGEST_PLAUSIBLE_SUV:
+    if highest <= MAX_PLAUSIBLE_SUV:
         return pet, Finding(
             name, f"highest value {highest:.6g}, already SUV", "Bq/ml", f"factor {factor:.4g} not applied"
         )
     fault = describe_factor_error(factor, highest, () if ct is None else measure_tissue_uptake(ct, known))
     if fault:
-        expected = f"at most {MOST_FACTOR_RATIO:g} times more or less"
+        expected = f"at most {MAX_FACTOR_RATIO:g} times more or less"
         return pet, Finding(name, f"factor {factor:.4g} {fault}", expected, "not applied")
     problem = f"highest value {highest:.6g}: an activity concentration (Bq/ml)"
     scaled = Volume(pet.array * np.float32(factor), pet.geometry)

@@ -290,9 +290,9 @@ def _check_frames(ct: ImageSeries, pet: ImageSeries, *, chosen_by_user: bool) ->
     problem = f"FrameOfReferenceUID (0020,0052) of CT {ct.description!r} and PET {pet.description!r} "
     expected = "the same, from one examination"
     if not ct.frame_of_reference or not pet.frame_of_reference:
-        return (Finding("input folder", f"{problem}is absent", expected, "taken as aligned"),)
+        return (Finding("input folder", f"{problem}is absent", expected, "assumed to be aligned"),)
     if chosen_by_user:
-        return (Finding("input folder", f"{problem}differ", expected, "taken as aligned because of --ct-series"),)
+        return (Finding("input folder", f"{problem}differ", expected, "assumed to be aligned because of --ct-series"),)
     raise InputError(
         "input folder", f"{problem}differ", f"{expected}; if they are aligned, choose the CT by --ct-series"
     )

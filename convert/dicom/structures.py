@@ -220,7 +220,9 @@ def _check_source(header: DicomHeader, ct: ImageSeries) -> list[Finding]:
         return []
     problem = f"found a structure set that was drawn on another series than CT {ct.description!r}"
     return [
-        Finding(header.name, problem, "a set of the CT", "taken as aligned, since the frame of reference is the CT's")
+        Finding(
+            header.name, problem, "a set of the CT", "assumed to be aligned, since the frame of reference is the CT's"
+        )
     ]
 
 
@@ -242,7 +244,7 @@ def _check_frame(roi: DicomHeader, header: DicomHeader, ct: ImageSeries) -> tupl
     is_on_ct = not frame or frame in frames_of_ct
     fault = "that is not the CT's" if frame else "absent, while the set has other frames of reference"
     problem = f"found {tag_name(keyword)} of {name!r} {fault}"
-    action = "taken as aligned" if is_on_ct else "left out"
+    action = "assumed to be aligned" if is_on_ct else "left out"
     return is_on_ct, [Finding(roi.name, problem, f"the frame of reference of CT {ct.description!r}", action)]
 
 

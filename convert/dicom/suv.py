@@ -71,7 +71,7 @@ def _check_corrections(headers: Sequence[DicomHeader], *, is_activity: bool) -> 
     if has_uncorrected_decay:
         expected = "ATTN without DECY, since DecayCorrection is NONE"
     if not any(header.words("CorrectedImage") for header in headers):
-        return (Finding(first.name, f"found no {name}", expected.partition(" (")[0], "taken as corrected"),)
+        return (Finding(first.name, f"found no {name}", expected.partition(" (")[0], "assumed to be corrected"),)
     for header in headers:
         corrections = header.words("CorrectedImage")
         if "ATTN" not in corrections or bool({"DECY", "DECAY"} & set(corrections)) == has_uncorrected_decay:
@@ -189,7 +189,7 @@ def _read_dose_bq(item: DicomHeader) -> tuple[float, list[Finding]]:
     name = tag_name("RadionuclideTotalDose")
     dose = item.require_number("RadionuclideTotalDose", "the injected dose in Bq")
     if 1 <= dose < _MAX_DOSE_MBQ:
-        return dose * 1e6, [Finding(item.name, f"found {name} {dose:g}", "a dose in Bq", "taken as MBq")]
+        return dose * 1e6, [Finding(item.name, f"found {name} {dose:g}", "a dose in Bq", "assumed to be in MBq")]
     if not _DOSE_RANGE_BQ[0] <= dose <= _DOSE_RANGE_BQ[1]:
         raise InputError(item.name, f"found {name} {dose:g}", "the injected dose in Bq")
     return dose, []

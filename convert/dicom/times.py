@@ -76,7 +76,7 @@ def find_scan_start(headers: Sequence[DicomHeader], half_life_s: float) -> ScanS
         else:
             start, source = first_acquisition, "first AcquisitionTime"
         expected = "the time from the start of the scan in ms"
-        return ScanStart(start, source, (Finding(first.name, str(error), expected, f"{source} is taken as the start"),))
+        return ScanStart(start, source, (Finding(first.name, str(error), expected, f"{source} is used as the start"),))
     findings = _compare_series_time(first, series, start, half_life_s)
     return ScanStart(start, "AcquisitionTime and FrameReferenceTime", findings)
 

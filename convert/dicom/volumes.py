@@ -54,7 +54,7 @@ def read_ct(stack: SliceStack) -> tuple[Volume, tuple[Finding, ...]]:
             hu[(stored >= padding[0]) & (stored <= padding[1])] = PADDING_HU
         elif padding is not None and not findings:
             problem = f"{tag_name('PixelPaddingValue')} {padding[1]} is {max(padding) * slope + intercept:g} HU"
-            findings.append(Finding(header.name, problem, "air", "not taken as padding"))
+            findings.append(Finding(header.name, problem, "air", "not treated as padding"))
         array[index] = np.rint(np.clip(hu, limits.min, limits.max))
     return Volume(array, stack.geometry), tuple(findings)
 
@@ -160,7 +160,7 @@ def read_radiotherapy(
     problem = (
         f"another {name} than the CT has" if frame and ct.frame_of_reference else f"no {name} of the dose or the CT"
     )
-    finding = Finding(dose.name, f"found {problem}", "a dose aligned with the CT", "taken as aligned")
+    finding = Finding(dose.name, f"found {problem}", "a dose aligned with the CT", "assumed to be aligned")
     return Radiotherapy(images, ignored, (*findings, finding))
 
 
@@ -195,12 +195,12 @@ def _check_dose(header: DicomHeader, dose: Volume) -> tuple[Finding, ...]:
     """Return findings for an effective dose, and for a highest dose that is implausible for a plan."""
     findings = []
     if header.text("DoseType").upper() == "EFFECTIVE":
-        findings.append(Finding(header.name, f"found {tag_name('DoseType')} EFFECTIVE", "PHYSICAL", "taken as it is"))
+        findings.append(Finding(header.name, f"found {tag_name('DoseType')} EFFECTIVE", "PHYSICAL", "used unchanged"))
     highest, (low, high) = float(dose.array.max()), _MAX_DOSE_RANGE_GY
     if not low <= highest <= high:
         problem = f"found a highest dose of {highest:g} Gy"
         expected = f"{low:g} to {high:g} Gy; check {tag_name('DoseGridScaling')} and {tag_name('DoseUnits')}"
-        findings.append(Finding(header.name, problem, expected, "taken as it is"))
+        findings.append(Finding(header.name, problem, expected, "used unchanged"))
     return tuple(findings)
 
 

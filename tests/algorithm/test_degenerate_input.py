@@ -44,10 +44,10 @@ DEGENERATE: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "PET zero": (
         alter("pet", np.zeros_like),
-        "PET 4e5f6a7b-pet.mha: all voxels are zero; going on with the CT alone; expect an empty mask",
+        "PET 4e5f6a7b-pet.mha: all voxels are zero; continuing with only the CT; expect an empty mask",
     ),
     "PET elsewhere": (move_pet, "does not overlap the CT"),
-    "PET in Bq/ml": (alter("pet", lambda suv: suv * 5000), "taken for Bq/ml and scaled by"),
+    "PET in Bq/ml": (alter("pet", lambda suv: suv * 5000), "assumed to be in Bq/ml and scaled by"),
     "empty record": (lambda case: case.ehr.clear(), "ehr.json: missing Age, Gender, Tobacco Consumption"),
 }
 
@@ -108,7 +108,7 @@ def test_numbers_as_text_are_no_defect(case_folder: Any, predict: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "warning"),
     [
-        ("pet", lambda suv: suv * np.float32(4900), "by the uptake of muscle and fat"),
+        ("pet", lambda suv: suv * np.float32(4900), "from the uptake of muscle and fat"),
         ("pet", lambda suv: suv * np.float32(4.9), "possibly kBq/ml; not scaled"),
         ("ct", lambda hu: hu + np.int16(1024), "the rescale intercept of -1024 is missing"),
     ],

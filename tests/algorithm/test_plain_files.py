@@ -82,7 +82,9 @@ def test_a_mask_in_a_format_that_is_not_written(
 def test_absent_clinical_variables_are_a_warning_for_a_mask(
     case_folder: Any, image_folder: Path, tiny_package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    expected = "*** WARNING *** ehr.json: absent, expected the clinical variables; going on without clinical variables"
+    expected = (
+        "*** WARNING *** ehr.json: absent, expected the clinical variables; continuing without clinical variables"
+    )
     case_folder.ehr_path.unlink()
     run(tiny_package, "--ct", image_folder / CT, "--output", tmp_path / "mask.mha")
     assert expected in capfd.readouterr().err

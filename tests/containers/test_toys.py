@@ -205,7 +205,7 @@ def test_after_a_memory_kill_no_further_case_is_answered(rehearse_image, invoke_
     result = rehearse_image(invoke_image, "memory", memory_mib=64, cases=2)
     assert len(result.startup_s) == 1
     assert "memory beyond 0.0625 GiB" in result.failures[0]
-    assert "503, not answered: the process is unhealthy since case" in result.failures[1]
+    assert "503, not answered: the process has been unhealthy since case" in result.failures[1]
 
 
 def test_the_time_limit_stops_the_container(engine, rehearse_image, toy_image):

@@ -48,7 +48,7 @@ def test_summary(study: StudyFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
         f"written: {tmp_path / 'case'}",
     ]
     assert output.err == (
-        "warning: PT/IM0010.dcm: found RadionuclideTotalDose (0018,1074) 370, expected a dose in Bq; taken as MBq\n"
+        "warning: PT/IM0010.dcm: found RadionuclideTotalDose (0018,1074) 370, expected a dose in Bq; assumed to be in MBq\n"
     )
 
 

@@ -19,7 +19,7 @@ CHANGES: Final = {
 }
 # The call that reads the image, and the image.
 CT, PET = (1, "0a1b2c3d-ct.mha"), (2, "4e5f6a7b-pet.mha")
-NO_PET: Final = "; going on with the CT alone; expect an empty mask"
+NO_PET: Final = "; continuing with only the CT; expect an empty mask"
 EMPTY_MASK: Final = "; an empty mask and fallbacks are written"
 # A file of the same size that lies elsewhere in space.
 MOVE: Final = (
@@ -77,7 +77,7 @@ def test_an_input_of_one_answer(run: Runs, fault: str, message: str) -> None:
         (change_image(1, "truncated"), (f"{CT[1]}: ", EMPTY_MASK)),
         (change_image(2, "gone"), (f"{PET[1]}: ", NO_PET)),
         (f"raise {READ_ERROR.format(0)}", (f"{CT[1]}: cannot be read (Input", EMPTY_MASK)),
-        ("run contract.patient:read_text 1 os.unlink(arguments[0])", ("; going on without clinical variables",)),
+        ("run contract.patient:read_text 1 os.unlink(arguments[0])", ("; continuing without clinical variables",)),
     ],
     ids=["CT", "PET", "disk", "record"],
 )

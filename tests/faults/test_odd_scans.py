@@ -32,11 +32,11 @@ EMPTY = (
 )
 CT, PET = "CT 0a1b2c3d-ct.mha", "PET 4e5f6a7b-pet.mha"
 COVERED = "PET: covers {}% of the height of the head and neck that the CT shows; "
-SCALED = "expected SUV; taken for Bq/ml and scaled by 0.00026{} by the uptake of muscle and fat, uncertain by about 30%"
+SCALED = "expected SUV; assumed to be in Bq/ml and scaled by 0.00026{} from the uptake of muscle and fat, uncertain by about 30%"
 IN_KBQ_PER_ML = (
     "median uptake of muscle 3.06, fat 1.33, expected SUV of about muscle 0.7, fat 0.4; possibly kBq/ml; not scaled"
 )
-NO_INTERCEPT = "expected -1000, and 0 to 100; the rescale intercept of -1024 is missing; going on with these values"
+NO_INTERCEPT = "expected -1000, and 0 to 100; the rescale intercept of -1024 is missing; continuing with these values"
 CASE, APICES, OUTLINE = "brain case", "lung apices", "body outline"
 
 
@@ -72,7 +72,7 @@ EXPECTED: dict[str, Expected] = {
     "PET in kBq/ml": Expected(CASE, True, (f"{PET}: {IN_KBQ_PER_ML}",)),
     "PET in Bq/ml, 16 bits": Expected(CASE, True, (f"{PET}: highest value 32767, {SCALED.format(1)}",)),
     "PET zero": Expected(
-        CASE, False, (f"{PET}: all voxels are zero; going on with the CT alone; expect an empty mask",), "empty"
+        CASE, False, (f"{PET}: all voxels are zero; continuing with only the CT; expect an empty mask",), "empty"
     ),
     "CT padded with -2000 HU": SURE,
     "CT padded with -3024 HU": SURE,
@@ -165,7 +165,7 @@ def test_an_empty_scan_in_python(empty_case: CaseFolder, tiny_package: Path, tas
 @pytest.mark.parametrize(
     ("name", "warning"),
     [
-        ("PET in Bq/ml", "taken for Bq/ml and scaled by 0.00025 by the factor of the case"),
+        ("PET in Bq/ml", "assumed to be in Bq/ml and scaled by 0.00025 with the factor of the case"),
         ("abdomen", "the region is unsure"),
     ],
 )

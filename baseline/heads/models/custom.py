@@ -78,7 +78,7 @@ class CustomFit:
             scores = predict(cohort)
             sd = compute_spread(scores)
             parts |= {"mean": float(scores.mean()), "sd": sd if sd > 0 else 1.0}
-        return [CustomHead(**parts).bound(predict)]
+        return [CustomHead(**parts).with_predict(predict)]
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _save_head(custom: Any, folder: Path) -> CustomHead:
             raise ModelPackageError(
                 f"head {custom.hook}: save", "found no file", "files in the folder that it is given"
             )
-    document: CustomHead = custom.bound(None)
+    document: CustomHead = custom.with_predict(None)
     return document
 
 

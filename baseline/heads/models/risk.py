@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from algorithm.heads.documents import LinearHead, Term
-from algorithm.heads.parts import MOST_STEPS, Survival
+from algorithm.heads.parts import MAX_STEPS, Survival
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Outcomes
 from baseline.heads.models.terms import compute_spread, make_linear_head, make_matrix, rank_correlation
 from evaluation.metrics.concordance import PairCounter
@@ -41,7 +41,7 @@ MIN_SLOPE: Final = 1e-6
 MAX_SLOPE: Final = 5.0
 # Maximum number of steps that all have a node at their foot and a node at their top. If there are more steps, only the
 # last ones have both.
-MAX_EXACT_STEPS: Final = (MOST_STEPS - 1) // 2
+MAX_EXACT_STEPS: Final = (MAX_STEPS - 1) // 2
 EXACT_STEPS: Final = 12
 
 
@@ -248,7 +248,7 @@ def estimate_baseline_survival(outcomes: Outcomes, scores: Floats) -> Survival:
     after = np.cumsum(-np.log1p(-np.minimum(at_events / at_risk, MAX_EVENT_FRACTION)) * tied / at_events)
     before = np.concatenate([[0.0], after[:-1]])
     start = 0 if len(after) <= MAX_EXACT_STEPS else len(after) - EXACT_STEPS
-    early = np.unique(np.linspace(0, start - 1, min(start, MOST_STEPS - 1 - 2 * EXACT_STEPS)).round().astype(int))
+    early = np.unique(np.linspace(0, start - 1, min(start, MAX_STEPS - 1 - 2 * EXACT_STEPS)).round().astype(int))
     rise = np.minimum(day, np.diff(event_days, prepend=0.0) / 2)
     late_days = np.column_stack([event_days - rise, event_days])[start:].ravel()
     late = np.column_stack([before, after])[start:].ravel()

@@ -60,7 +60,7 @@ def test_a_missing_intercept_is_named(offset: int, dtype: type) -> None:
         f"air near {offset - 1000} HU, soft tissue near {offset + 50} HU, fat in 15.0% of the voxels"
     )
     assert finding.expected == "-1000, and 0 to 100"
-    assert finding.action == f"the rescale intercept of -{offset} is missing; going on with these values"
+    assert finding.action == f"the rescale intercept of -{offset} is missing; continuing with these values"
 
 
 def test_air_that_is_stored_as_zero_is_a_peak() -> None:

@@ -94,7 +94,7 @@ def test_a_pet_without_uptake_is_left_out(notices: Notices, values: tuple[float,
     assert clean(make_volume(*values), notices) is None
     assert [str(finding) for finding in notices.findings][
         -1
-    ] == "PET b.mha: all voxels are zero; going on with the CT alone; expect an empty mask"
+    ] == "PET b.mha: all voxels are zero; continuing with only the CT; expect an empty mask"
 
 
 def test_a_pet_beside_the_ct_is_left_out(notices: Notices) -> None:
@@ -116,7 +116,7 @@ def test_becquerels_are_scaled_to_suv(notices: Notices) -> None:
     assert (finding.what, finding.found, finding.expected) == ("PET b.mha", "highest value 5000", "SUV")
     assert (
         finding.action
-        == "taken for Bq/ml and scaled by 0.0002 to a mean of 1, because neither muscle nor fat was found: uncertain by a factor of 5"
+        == "assumed to be in Bq/ml and scaled by 0.0002 to a mean of 1, because neither muscle nor fat was found: uncertain by a factor of 5"
     )
 
 
@@ -165,8 +165,8 @@ def test_a_scan_too_small_for_a_head(case_folder: Any, notices: Notices, socket:
     [
         (None, None),
         (60.0, None),
-        (-1.0, "RT dose: values below zero, NaN or infinite, expected Gy; going on without it"),
-        (np.nan, "RT dose: values below zero, NaN or infinite, expected Gy; going on without it"),
+        (-1.0, "RT dose: values below zero, NaN or infinite, expected Gy; continuing without it"),
+        (np.nan, "RT dose: values below zero, NaN or infinite, expected Gy; continuing without it"),
         (b"not an image", "RT dose dose.mha: not a readable image"),
     ],
     ids=["none", "sound", "negative", "nan", "damaged"],

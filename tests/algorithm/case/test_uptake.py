@@ -105,7 +105,7 @@ def test_implausible_suv(muscle: float | None, fat: float | None, implausible: b
     assert is_implausible_suv(make_uptake(muscle, fat)) is implausible
 
 
-ESTIMATED = "taken for Bq/ml and scaled by 0.0002 by the uptake of muscle and fat, uncertain by about 30%"
+ESTIMATED = "assumed to be in Bq/ml and scaled by 0.0002 from the uptake of muscle and fat, uncertain by about 30%"
 
 
 SUGGESTED = "the scale that muscle and fat suggest (0.0002)"
@@ -114,7 +114,7 @@ SUGGESTED = "the scale that muscle and fat suggest (0.0002)"
 @pytest.mark.parametrize(
     ("scale", "factor", "expected", "actions"),
     [
-        (5000.0, 1 / 4000, 1.25, ["taken for Bq/ml and scaled by 0.00025 by the factor of the case"]),
+        (5000.0, 1 / 4000, 1.25, ["assumed to be in Bq/ml and scaled by 0.00025 with the factor of the case"]),
         (1.0, 1 / 4000, 1.0, ["the factor is not applied: the PET is already in SUV"]),
         (5000.0, 1 / 500, 1.0, [f"the factor is not applied: it is 10 times {SUGGESTED}", ESTIMATED]),
         (5000.0, 1e-7, 1.0, [f"the factor is not applied: it is 0.0005 times {SUGGESTED}", ESTIMATED]),

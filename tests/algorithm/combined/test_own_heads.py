@@ -111,7 +111,7 @@ def test_a_fault_fails_only_this_expert(
     assert record.fallbacks == ()
     (notice,) = {str(notice) for notice in record.notices if "my_code" in str(notice)}
     assert fault in notice
-    assert notice.endswith("the ensemble of rfs goes without it")
+    assert notice.endswith("the ensemble of rfs leaves it out")
 
 
 def test_a_fault_of_the_only_head_writes_the_fallback(
@@ -134,7 +134,7 @@ def test_a_head_that_never_ends_is_left_out(case: CaseFolder, package: Path, pac
     assert time.monotonic() - begun < 8
     assert (record.segmented_by, record.fallbacks) == ("network", ())
     assert read_values(case)["rfs"] == pytest.approx(days(0.4))
-    assert "user code: time is nearly up; the answers without it are kept" in map(str, record.notices)
+    assert "user code: time is nearly up; the answers without user code are kept" in map(str, record.notices)
 
 
 def test_code_that_is_not_there_is_refused(case: CaseFolder, package: Path, pack_code: Callable[..., Path]) -> None:

@@ -32,8 +32,8 @@ def write_placeholder(path: Path) -> None:
     sitk.WriteImage(sitk.Image([1, 1], sitk.sitkUInt8), str(path))
 
 
-NO_PET = "going on with the CT alone; expect an empty mask"
-NO_RECORD = "going on without clinical variables"
+NO_PET = "continuing with only the CT; expect an empty mask"
+NO_RECORD = "continuing without clinical variables"
 
 
 @dataclass(frozen=True)

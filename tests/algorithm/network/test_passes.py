@@ -208,7 +208,7 @@ def test_the_pass_is_repeated_on_the_next_backend(
     tiles = Tiles(1.0, {3: problem, 20: problem})
     progress = make_timed_passes(tiles, 600.0).make_all()
     assert (progress.done, tiles.done) == (4, 3 + 8 + 8 + 1 + 8 + 8)
-    assert caplog.text.count("going on with cpu") == 2
+    assert caplog.text.count("continuing with cpu") == 2
     np.testing.assert_allclose(progress.logits[:, 5, 5, 5], [0, 5, 1], atol=1e-5)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from algorithm.case.inputs import Notices
 from algorithm.case.read import Case, clean_ct, clean_pet
-from algorithm.region.localise import LONGEST_UNSURE_MM, Region, localise
+from algorithm.region.localise import MAX_UNSURE_LENGTH_MM, Region, localise
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from contract.patient import Patient
@@ -49,7 +49,7 @@ def test_the_region_holds_every_lesion_and_lies_in_the_scan(kind: str) -> None:
     corners = scan.ct.geometry.corners_mm()
     assert np.all(region.lower_mm >= corners.min(0) - 1e-6)
     assert np.all(region.upper_mm <= corners.max(0) + 1e-6)
-    assert region.volume_litres <= (0.25 * 0.29 * 382 if region.sure else 0.3 * 0.3 * LONGEST_UNSURE_MM) + 1e-6
+    assert region.volume_litres <= (0.25 * 0.29 * 382 if region.sure else 0.3 * 0.3 * MAX_UNSURE_LENGTH_MM) + 1e-6
 
 
 @pytest.mark.parametrize("kind", ["whole body", "head and neck", "shoulders cut off"])
@@ -104,7 +104,7 @@ def test_a_scan_without_anatomy_is_the_region(hu: int) -> None:
     region = find_region(Volume(np.full(GRID.array_shape, hu, np.int16), GRID))
     assert not region.sure
     assert region.upper_mm[2] == pytest.approx(295.0)
-    assert region.upper_mm[2] - region.lower_mm[2] <= LONGEST_UNSURE_MM + 8
+    assert region.upper_mm[2] - region.lower_mm[2] <= MAX_UNSURE_LENGTH_MM + 8
 
 
 def test_a_small_scan_is_the_region() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from algorithm.masks.segmentation import segment_by_threshold
-from algorithm.region.localise import DEEPEST_MM, HALF_WIDTH_MM, SKIN_MM, Region, localise
+from algorithm.region.localise import HALF_WIDTH_MM, MAX_DEPTH_MM, SKIN_MM, Region, localise
 from tests.algorithm.region.simple_scan import GRID, Scan, make_ball, make_coordinates, make_tube
 
 
@@ -52,7 +52,7 @@ def test_the_back_of_the_neck_is_in_the_region() -> None:
     region = find_region(scan)
     assert region.upper_mm[1] >= 135 + SKIN_MM - 4
     assert region.lower_mm[1] <= -60
-    assert region.upper_mm[1] - region.lower_mm[1] <= DEEPEST_MM
+    assert region.upper_mm[1] - region.lower_mm[1] <= MAX_DEPTH_MM
 
 
 def make_limb(x_mm: float) -> np.ndarray:

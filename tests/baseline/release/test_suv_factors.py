@@ -209,7 +209,7 @@ def test_prepare_with_and_without_factors(download: Path, capsys: pytest.Capture
     ]  # fmt: skip
     again = json.loads((download.parent / "work" / "prepare.json").read_text())
     assert (again["counts"]["written"], again["left_out"]) == (3, [])
-    assert "by the uptake of" in again["corrections"]["MDA-003"][0]
+    assert "from the uptake of" in again["corrections"]["MDA-003"][0]
     warm = prepared_pet(download, "MDA-002") > 0.5
     ratio = prepared_pet(download, "CHUM-002")[warm] / prepared_pet(download, "MDA-002")[warm]
     assert np.allclose(ratio, 350 / 280, rtol=0.01)

@@ -120,13 +120,13 @@ def test_different_frames_of_reference(study: StudyFolder, convert: Convert) -> 
     study.add_pet()
     refuse(convert, r"FrameOfReferenceUID .* differ")
     findings = convert(ct_series="CT WB").case.findings
-    assert [finding.action for finding in findings] == ["taken as aligned because of --ct-series"]
+    assert [finding.action for finding in findings] == ["assumed to be aligned because of --ct-series"]
 
 
 def test_absent_frame_of_reference_is_a_warning(study: StudyFolder, convert: Convert) -> None:
     study.add_ct(FrameOfReferenceUID=None)
     study.add_pet()
-    assert [finding.action for finding in convert().case.findings] == ["taken as aligned"]
+    assert [finding.action for finding in convert().case.findings] == ["assumed to be aligned"]
 
 
 @pytest.mark.parametrize(("present", "absent"), [("ct", "PET"), ("pet", "CT")])

@@ -362,7 +362,7 @@ def test_a_set_that_gives_the_ct_another_frame_is_drawn_with_a_warning(study: St
     edit_file(write_three_structures(study), move_to_frame(generate_uid(), "GTVp", "GTVn", also_set=True))
     converted = convert()
     assert [(converted.read_mask().array == label).sum() for label in (1, 2)] == [20, 9]
-    assert [finding.action for finding in converted.case.findings] == ["taken as aligned"] * 2
+    assert [finding.action for finding in converted.case.findings] == ["assumed to be aligned"] * 2
 
 
 def test_a_set_of_another_series_of_the_frame_is_a_finding(study: StudyFolder, convert: Convert) -> None:

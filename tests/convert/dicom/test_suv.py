@@ -194,14 +194,14 @@ def test_dose_in_mbq(study: StudyFolder) -> None:
     result = compute_scale(study, tracer={"RadionuclideTotalDose": "370"})
     assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
     assert [str(finding) for finding in result.findings] == [
-        "PT/IM0001.dcm: found RadionuclideTotalDose (0018,1074) 370, expected a dose in Bq; taken as MBq"
+        "PT/IM0001.dcm: found RadionuclideTotalDose (0018,1074) 370, expected a dose in Bq; assumed to be in MBq"
     ]
 
 
 def test_unknown_corrections(study: StudyFolder) -> None:
     result = compute_scale(study, CorrectedImage=None)
     assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
-    assert [finding.action for finding in result.findings] == ["taken as corrected"]
+    assert [finding.action for finding in result.findings] == ["assumed to be corrected"]
 
 
 def test_units_that_change_within_the_series(study: StudyFolder, tmp_path: Path) -> None:

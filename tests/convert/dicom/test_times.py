@@ -94,7 +94,7 @@ def test_impossible_reference_times_are_named(
     assert result.factors == pytest.approx([compute_suv_after(seconds)] * 12, rel=1e-9)
     (finding,) = result.findings
     assert problem in finding.found
-    assert finding.action == f"{source} is taken as the start"
+    assert finding.action == f"{source} is used as the start"
 
 
 def test_without_decay_correction_slices_have_their_times(study: StudyFolder) -> None:
@@ -139,7 +139,7 @@ def test_series_processed_later_counts_from_its_first_acquisition(study: StudyFo
     (finding,) = result.findings
     assert str(finding) == (
         "PT/IM0001.dcm: found no FrameReferenceTime (0054,1300), expected the time from the start of the scan in ms; "
-        "first AcquisitionTime is taken as the start"
+        "first AcquisitionTime is used as the start"
     )
     assert "100.0 min from injection to first AcquisitionTime (START)" in result.derivation
 
@@ -222,7 +222,7 @@ def test_acquisition_by_its_date_and_time_in_one(study: StudyFolder, date: str |
     result = compute_scale(study, SeriesTime="143000", **times)
     assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
     (finding,) = result.findings
-    assert finding.action == "first AcquisitionTime is taken as the start"
+    assert finding.action == "first AcquisitionTime is used as the start"
 
 
 def test_acquisition_in_another_time_zone(study: StudyFolder) -> None:

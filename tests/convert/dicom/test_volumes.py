@@ -72,7 +72,7 @@ def test_padding_of_soft_tissue_is_not_believed(study: StudyFolder, convert: Con
     converted = convert()
     np.testing.assert_array_equal(converted.read_image("ct").array, make_ct_volume().array)
     assert [str(finding) for finding in converted.case.findings] == [
-        "CT/IM0001.dcm: PixelPaddingValue (0028,0120) 1064 is 40 HU, expected air; not taken as padding"
+        "CT/IM0001.dcm: PixelPaddingValue (0028,0120) 1064 is 40 HU, expected air; not treated as padding"
     ]
 
 

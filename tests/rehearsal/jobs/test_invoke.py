@@ -135,7 +135,7 @@ def test_an_unhealthy_process_is_ended_and_answers_no_further_case(rehearse_toy,
     result = rehearse_toy(behave, task="hpv", api_method="invoke", time_limit_s=1, evaluation="well")
     failures = [case.failure for case in result.cases]
     assert re.match(first, failures[0]), failures
-    assert failures[1].startswith(f"503, not answered: the process is unhealthy since case A-1 ({why}")
+    assert failures[1].startswith(f"503, not answered: the process has been unhealthy since case A-1 ({why}")
     assert [case.http_status for case in result.cases] == [None, 503]
     assert [case.timed_out for case in result.cases] == [behave == "sleep", False]
     assert len(result.startup_s) == 1

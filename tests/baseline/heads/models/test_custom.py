@@ -206,7 +206,7 @@ def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
     def fails(_patients: object) -> None:
         raise ModelPackageError("head my_code:Head: predict", "ZeroDivisionError")
 
-    failing = part.bound(fails)  # type: ignore[arg-type]
+    failing = part.with_predict(fails)  # type: ignore[arg-type]
     steady = make_linear_head(intercept=3.0)
     experts = [{"name": "ours", "mean": 1.0, "sd": 2.0, "head": steady}, {"name": "own", "mean": 0.0, "sd": 1.0}]
     head = EnsembleHead.model_validate({"experts": (experts[0], {**experts[1], "head": failing})})

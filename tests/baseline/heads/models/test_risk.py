@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.parts import MOST_STEPS
+from algorithm.heads.parts import MAX_STEPS
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.fitting import fit_target
 from baseline.heads.models.ensemble import compute_scale
@@ -166,7 +166,7 @@ def test_days_without_risks_are_those_of_kaplan_meier(kind: str, last: int) -> N
     values[outcomes.times_days.argmax()] = last
     outcomes = Outcomes(values, outcomes.times_days)
     survival = estimate_baseline_survival(outcomes, np.zeros(len(values)))
-    assert len(survival.days) <= MOST_STEPS
+    assert len(survival.days) <= MAX_STEPS
     curve = kaplan_meier(outcomes.times_days, outcomes.positive)
     expected = compute_restricted_mean_years(curve, survival.horizon_days) * DAYS_PER_YEAR
     assert survival.restricted_mean(0) == pytest.approx(expected, rel=0.01)
@@ -194,7 +194,7 @@ def test_answers_agree_with_kaplan_meier_on_the_mean(patients: int, tolerance: f
     event, censored = rng.exponential(1000 / np.exp(scores)), rng.uniform(200, 3000, patients)
     outcomes = Outcomes((event <= censored).astype(np.int64), np.minimum(event, censored))
     survival = estimate_baseline_survival(outcomes, scores)
-    assert len(survival.days) <= MOST_STEPS
+    assert len(survival.days) <= MAX_STEPS
     assert survival.horizon_days == outcomes.times_days.max()
     answers = np.array([survival.restricted_mean(score) for score in scores])
     assert (answers > 0).all()
@@ -213,7 +213,7 @@ def test_thinning_to_64_steps_changes_no_answer_noticeably() -> None:
     days = np.sort(rng.exponential(1000, 500))
     outcomes = Outcomes(np.ones(500, dtype=np.int64), days)
     survival = estimate_baseline_survival(outcomes, np.zeros(500))
-    assert len(survival.days) == MOST_STEPS
+    assert len(survival.days) == MAX_STEPS
     hazard = np.concatenate(
         [[0.0], np.cumsum(-np.log1p(-1 / np.arange(500, 1, -1)))]
     )  # the last event is the horizon's
