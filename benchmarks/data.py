@@ -28,34 +28,34 @@ _SPACING_MM: Final = (2.0, 2.0, 3.0)
 
 @dataclass(frozen=True)
 class BenchData:
-    """Paths of the measured files; with `quick` images are coarse and cases are few."""
+    """Paths of the files that are measured; with `quick` the images are coarse and the cases few."""
 
     root: Path
     quick: bool
 
     @property
     def cases(self) -> int:
-        """Number of cases of the evaluated cohort."""
+        """Return the number of cases of the evaluated cohort."""
         return 6 if self.quick else 50
 
     @property
     def distinct_patients(self) -> int:
-        """Number of patients whose masks are evaluated, under many names."""
+        """Return the number of different patients whose masks are evaluated, under many names."""
         return 2 if self.quick else 5
 
     @property
     def challenge(self) -> tuple[int, int]:
-        """Number of ranked teams, and number of their cases."""
+        """Return the number of ranked teams, and the number of their cases."""
         return (3, 20) if self.quick else (40, 400)
 
     @property
     def results(self) -> Path:
-        """The folder of each team's `metrics.json`."""
+        """Return the folder of each team's `metrics.json`."""
         return self.root / "challenge" / "results"
 
     @property
     def board(self) -> Path:
-        """The folder of the ranking."""
+        """Return the folder of the ranking."""
         return self.root / "challenge" / "board"
 
     def evaluation(self, cases: int) -> Path:

@@ -32,7 +32,7 @@ from baseline.heads.models.targets import Target, make_targets
 from baseline.heads.table import make_table_cohort
 from contract.editions import load_edition
 
-# The simulated patients.
+# Parameters of the simulated patients.
 LATENT_FACTORS: Final = 12
 PATIENTS: Final = 588
 CENTRE_SHARES: Final = (0.40, 0.20, 0.12, 0.10, 0.08, 0.06, 0.04)
@@ -103,7 +103,7 @@ class Simulation:
 
 @dataclass(frozen=True)
 class Centres:
-    """Shift of the features, effect on the outcome, and share of missing values of each centre."""
+    """The shift of the features, the effect on the outcome, and the fraction of missing values of each centre."""
 
     shift: Floats
     outcome: Floats
@@ -164,7 +164,7 @@ def draw_classes(effect: Floats, intercept: float, rng: np.random.Generator) -> 
 
 
 def find_parameter(fraction: float, compute_fraction: Callable[[float], float], low: float, high: float) -> float:
-    """Find the parameter at which a falling function of it has the value `fraction`, by bisection."""
+    """Find the parameter at which a decreasing function has the value `fraction`, by bisection."""
     for _ in range(50):
         middle = (low + high) / 2
         low, high = (middle, high) if compute_fraction(middle) > fraction else (low, middle)
@@ -217,14 +217,14 @@ def _negative_probability(effect: Floats, intercept: float) -> Floats:
 
 @dataclass(frozen=True)
 class ScoredModel:
-    """A fitted model: its scores of a cohort, and the lowest scores of a positive patient, by name."""
+    """A fitted model: the function that scores a cohort, and minimum scores of a positive patient by name."""
 
     score: Callable[[HeadCohort], Floats]
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
 
 def fit_heads(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> ScoredModel:
-    """Fit the head of a package; two classes also get the two thresholds between which its threshold lies."""
+    """Fit a head as for a package; for two classes, also return the two thresholds between which its threshold lies."""
     ensemble = select_ensemble(target, cohort, rng)
     head = target.complete_head(fit_ensemble(ensemble, cohort, rng), cohort, ensemble.scores, rng)
     if head.threshold is None:
@@ -236,7 +236,7 @@ def fit_heads(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> S
 
 
 def fit_only_forest(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> ScoredModel:
-    """Fit only the target's forest, also with fewer patients than it needs in a package."""
+    """Fit only the target's forest, even with fewer patients than a package would need."""
     family = next(family for family in target.families if family.name.startswith("forest"))
     head = refit(cohort, Candidate(family, family.settings[0], np.zeros(0), 0.5), rng)
     return ScoredModel(head.scores)
@@ -245,7 +245,7 @@ def fit_only_forest(target: Target, cohort: HeadCohort, rng: np.random.Generator
 def fit_usual_model(target: Target, cohort: HeadCohort, _rng: np.random.Generator) -> ScoredModel:
     """Fit lifelines' Cox model with penalty 0.1, or scikit-learn's class-balanced logistic regression with C = 0.01.
 
-    Both use all features, with medians for missing values, in standard deviations.
+    Both use all features, standardised, with medians for missing values.
     """
     from lifelines import CoxPHFitter
     from sklearn.linear_model import LogisticRegression
@@ -364,6 +364,7 @@ class Item:
 
     @property
     def key(self) -> str:
+        """Return the key of the item in the output."""
         return f"{self.kind}/{self.scenario}/{self.repetition}"
 
 
@@ -431,14 +432,14 @@ def main(argv: Sequence[str]) -> int:
     results = read_results(options.output)
     items = [item for item in list_items(options.repetitions) if item.key not in results]
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    os.environ["OMP_NUM_THREADS"] = "1"  # of the new processes, which would wait for each other's threads
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the new processes, whose threads would compete for the same CPUs
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool, options.output.open("a") as stream:
         key_of = {pool.submit(measure_item, item): item.key for item in items}
         failed = False
         for future in as_completed(key_of):
             try:
                 key, values = future.result()
-            except Exception as problem:  # noqa: BLE001 - the other cohorts go on
+            except Exception as problem:  # noqa: BLE001 - the other cohorts continue
                 sys.stderr.write(f"{key_of[future]}: {type(problem).__name__}: {problem}\n")
                 failed = True
                 continue

@@ -1,4 +1,4 @@
-"""Compute lesions by panoptica and surfaces by surface-distance; this file needs only numpy and the other package.
+"""Match lesions with panoptica and compare surfaces with surface-distance; only numpy and the package are needed.
 
 python benchmarks/other_packages.py panoptica|surface-distance masks.npz
 """
@@ -59,10 +59,10 @@ def prepare_surface_distance(masks: Any) -> Callable[[], dict[str, float]]:
 
 
 def main(argv: list[str]) -> int:
-    """Load the masks; for each line on stdin compute the values of one package and print them as a line.
+    """Load the masks; for each line on stdin, compute the values with one package and print them as a line of JSON.
 
-    Only these values are printed to stdout. All other output goes to stderr, since a package may print, too: panoptica
-    prints a banner at its first call.
+    Only these values are printed to stdout. All other output goes to stderr, because a package may also print:
+    panoptica prints a banner at its first call.
     """
     package, source = argv
     answers = os.fdopen(os.dup(1), "w")

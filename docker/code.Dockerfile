@@ -1,4 +1,4 @@
-# An algorithm image with custom code, and the packages that the code requires in a layer of their own.
+# An algorithm image with custom code, and in a separate layer the packages that the code requires.
 #
 #   ALGORITHM_IMAGE  the image of scripts/build without code
 #   BASE_IMAGE       the base of that image; its pip installs the packages
@@ -24,5 +24,5 @@ RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
 FROM algorithm
 COPY --from=packages /opt/code-packages /opt/code-packages
 COPY build/code /opt/code
-# The image's own packages come first, so that no package of an entrant replaces them.
+# The image's own packages come first, so that no package of the custom code replaces them.
 ENV PYTHONPATH=/opt/app:/opt/code-packages/site-packages

@@ -20,7 +20,7 @@ from rehearsal.phantoms.outcome import HPV_POSITIVE_FRACTION
 from rehearsal.phantoms.tables import TRUTH_CSV
 from reporting.report.leaderboard import lower_title
 
-# The expected balanced accuracy is highest if patients are called positive whose odds exceed the odds of all phantoms.
+# The expected balanced accuracy is highest if a patient counts as positive whose odds exceed the odds of all phantoms.
 _LOGIT_THRESHOLD: Final = math.log(HPV_POSITIVE_FRACTION / (1 - HPV_POSITIVE_FRACTION))
 # Rule for a missing risk, which has no effect here: each phantom has a risk.
 _MISSING_RISK_RULE: Final = "tie"

@@ -51,7 +51,7 @@ class Team:
 TEAMS: Final = {
     BASELINE: Team("--passes 1", "the shipped model, which was trained only on phantoms"),
     "pet-threshold": Team("--method threshold", "a mask by a PET threshold, as a comparator"),
-    "clinical-only": Team("--method clinical", "a model of the clinical variables only, as a comparator"),
+    "clinical-only": Team("--method clinical", "a model of only the clinical variables, as a comparator"),
 }
 
 
@@ -68,6 +68,7 @@ class DemoOptions:
 
     @property
     def cohort(self) -> Path:
+        """Return the folder of the patients."""
         return self.output / "cohort"
 
     def list_metrics_files(self, task: Algorithm) -> list[Path]:
@@ -75,6 +76,7 @@ class DemoOptions:
         return [self.task_dir(task) / team / METRICS_JSON for team in list_teams(task)]
 
     def task_dir(self, task: Algorithm) -> Path:
+        """Return the folder of a task's results."""
         return self.output / f"task{task.number}"
 
 

@@ -107,7 +107,7 @@ def _read_limits(options: argparse.Namespace, task: Algorithm) -> Limits:
 
 
 def _refuse_unused(parser: argparse.ArgumentParser, options: argparse.Namespace, is_scored: bool) -> None:
-    """Exit with status 2 for an option that this rehearsal would not use."""
+    """Exit with status 2 if an option has no effect in this rehearsal."""
     has_image = bool(options.algorithm_image or options.evaluation_image)
     for option, is_unused, expected in (
         ("--gpus", options.gpus and not options.algorithm_image, "--algorithm-image"),
@@ -159,7 +159,7 @@ def _print_result(result: RehearsalResult, output_dir: Path) -> None:
     memory = f", peak memory {max(peaks) / 1024**3:.2f} GiB" if peaks else ""
     _print_line(
         f"{len(result.cases) - len(result.failures)} of {len(result.cases)} jobs succeeded, "
-        f"{max(case.seconds for case in result.cases):.1f} s the longest "
+        f"the longest in {max(case.seconds for case in result.cases):.1f} s "
         f"(limit {result.limits.time_limit_s:g} s){memory}"
     )
     if result.startup_s:
@@ -178,7 +178,7 @@ def _print_result(result: RehearsalResult, output_dir: Path) -> None:
 
 
 def _print_answers(result: RehearsalResult) -> None:
-    """Print the model package that answered, fallbacks and notices of each answer, and the text of the notices."""
+    """Print the notices, the model package that answered, and the fallbacks and notices of each answer."""
     from rehearsal.records import collect_records, format_notices
 
     records = collect_records(result.cases)
@@ -213,7 +213,7 @@ def _make_evaluation_runner(options: argparse.Namespace, edition: Edition, task:
 def _make_container_runner(
     engine_client: str | None, image: str, arguments: tuple[str, ...], with_gpus: bool
 ) -> ContainerRunner:
-    """Make a runner of an image, which is named or is a saved archive."""
+    """Make a runner of an image, from its name or from a saved archive, which is loaded."""
     engine = find_engine(engine_client)
     path = Path(image)
     identity = engine.load(path) if is_archive(path) else engine.find_image_id(image)
@@ -221,7 +221,7 @@ def _make_container_runner(
 
 
 def _parse_command(text: str) -> tuple[str, ...]:
-    """Split a command line; `python` means this interpreter, and the paths of files become absolute."""
+    """Split a command line; `python` becomes this interpreter, and paths of existing files become absolute."""
     parts = shlex.split(text)
     if not parts:
         raise HecktorError("an empty command, expected a program to run")
@@ -282,7 +282,9 @@ def _build_parser() -> argparse.ArgumentParser:
     add("--cpus", type=positive_number(), help="CPUs of one case (default: all; the platform gives 4, or 8 with 32g)")
     time_limit_help = "time limit of one case in seconds (default: the task's; at most 300 for a server)"
     add("--time-limit", type=positive_number(), help=time_limit_help)
-    method_help = "one process per case (exec), one server for all cases (invoke), or the image's label (default: auto)"
+    method_help = (
+        "exec: one process per case; invoke: one server for all cases; auto: as the image's label says (default: auto)"
+    )
     add("--api-method", choices=("auto", *API_METHODS), default="auto", help=method_help)
     add("--jobs", type=whole_number(1), default=1, help="number of cases at a time (default: 1)")
     failure_help = (

@@ -1,4 +1,4 @@
-"""A rehearsal from images and cases to a ranked result, in the platform's order."""
+"""Run a rehearsal, from images and cases to a ranked result, in the platform's order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _RESULT_NAMES: Final = ("predictions", "evaluation", "logs", METRICS_JSON, REHEA
 
 
 def _ignore(_: object) -> None:
-    """Progress callback that does nothing."""
+    """Do nothing, as a callback."""
 
 
 def rehearse(
@@ -66,8 +66,8 @@ def rehearse(
         on_job: Called with the result of each job when it ends.
 
     Raises:
-        HecktorError: Nothing can be run: there are no cases, no ground truth, a ground truth of other cases, no image,
-            or the model is unusable.
+        HecktorError: Nothing can be run, because the cases, the ground truth, the image or the model do not exist or
+            cannot be used, or the ground truth belongs to other cases.
     """
     output_dir = rehearsal.output_dir
     algorithm = rehearsal.algorithm
@@ -103,7 +103,7 @@ def rehearse(
 
 @dataclass(frozen=True)
 class _RehearsalSetup:
-    """What is known before the first job: the package of `--model`, the checks of the images, and warnings."""
+    """The findings before the first job: the package of `--model`, the checks of the images, and warnings."""
 
     package: RehearsedPackage | None
     images: ImageFindings

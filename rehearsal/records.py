@@ -64,7 +64,7 @@ class RehearsedPackage(Document):
 
 
 class RehearsedAnswer(Document):
-    """The origin of an answer: number of cases, and the cases with a fallback, with notices and without run record."""
+    """How an answer was given: number of cases, and the cases with a fallback, with notices and without run record."""
 
     answer: str
     answered: int
@@ -92,7 +92,7 @@ class RehearsalLimits(Document):
 
 
 class RehearsedCase(Document):
-    """The end of one case.
+    """How one case ended.
 
     Attributes:
         failure: Reason why the platform would fail the job; null if it would accept the outputs.
@@ -144,13 +144,13 @@ class RehearsalResult(Document):
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Failed cases with their reasons."""
+        """Return the failed cases with their reasons."""
         return tuple(f"{case.case}: {case.failure}" for case in self.cases if case.failure is not None)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def succeeded(self) -> bool:
-        """Whether the platform would show a result."""
+        """Return whether the platform would show a result."""
         return not (self.refusals or self.failures or self.problems)
 
 

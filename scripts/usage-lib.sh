@@ -1,5 +1,5 @@
-# The other scripts source this file before they change the folder. With --help or -h the comment at the head of the script
-# is printed and the script ends; $USAGE holds this comment. `at PATH` makes a path of the caller's folder absolute.
+# The other scripts source this file before they change the folder. With --help or -h, the comment at the head of the script
+# is printed and the script ends; $USAGE holds this comment. `at PATH` makes a path absolute, relative to the caller's folder.
 # shellcheck shell=bash
 USAGE="$(awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0")"
 for word in "$@"; do

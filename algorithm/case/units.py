@@ -181,7 +181,7 @@ def _choose_scale(pet: Volume, tissues: tuple[TissueUptake, ...]) -> tuple[float
     """
     if estimate := estimate_suv_scale(tissues):
         names = " and ".join(tissue.name for tissue in tissues)
-        return estimate[0], f"by the uptake of {names}, uncertain by about {estimate[1]:.0%}"
+        return estimate[0], f"from the uptake of {names}, uncertain by about {estimate[1]:.0%}"
     high = float(np.percentile(pet.array, 99.9))
     warm = pet.array[pet.array > high / 100]
     scale = 1.0 / float(warm.mean()) if warm.size else 1.0 / high

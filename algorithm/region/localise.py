@@ -104,7 +104,7 @@ class Region:
 
     @property
     def sure(self) -> bool:
-        """Return whether the region is a whole MR, or the brain is visible in a closed skull and by its uptake."""
+        """Return whether the region is a whole scan, or the brain is visible in a closed skull and by its uptake."""
         by_brain = self.brain_lower_mm is not None and self.brain_end_is_sure
         return (by_brain or self.found_by == WHOLE_SCAN) and not self.is_empty
 

@@ -1,4 +1,4 @@
-"""One part in its own process: its options, phantoms and model packages, and the rows that it reports while it runs.
+"""The process of one part: its options, phantoms and model packages, and the rows that it reports while it runs.
 
 The packages have networks of full size and random weights.
 """
@@ -92,6 +92,7 @@ class CheckJob:
 
     @property
     def on_card(self) -> bool:
+        """Return whether the part runs on a card."""
         return self.device == "cuda"
 
     def remaining_s(self) -> float:

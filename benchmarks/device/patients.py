@@ -1,4 +1,4 @@
-"""Run `predict` and an image on phantoms: with networks of full size, on card and CPU, and on a card without memory."""
+"""Run `predict` and an image on phantoms: with networks of full size, on card and CPU, and on a card that is full."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PredictRun:
 
     @property
     def answered_by(self) -> str:
-        """The device of the network, or the source of a mask that replaced it."""
+        """Return the device of the network, or the source of the mask that replaced the network's mask."""
         return str(self.record.get("device") or self.record.get("segmented_by"))
 
     def find_failures(self, device: str) -> list[str]:
@@ -119,7 +119,7 @@ def predict(job: CheckJob, name: str, inputs: RunInputs, device: str, limit_s: f
 
 
 def run_patients(job: CheckJob) -> None:
-    """Run as many folds and mirrors as fit into a share of the part's time, at most the task's own limit."""
+    """Run `predict` on phantoms, each with a share of the part's time, but at most the time limit of the task."""
     cases = [("default", "head_and_neck"), ("default", "whole_body"), ("resenc-m", "head_and_neck")]
     for number, (plan, size) in enumerate(cases):
         inputs = RunInputs(job.package(plan), job.input_dir(size))

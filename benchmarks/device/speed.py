@@ -1,4 +1,4 @@
-"""Describe the machine, and time one 3D convolution, one tile of a large network, the end of a pass, and a training.
+"""Describe the machine, and time a 3D convolution, a tile of a large network, the end of a pass, and a training.
 
 The training runs for two epochs of the preset `nnunet` on images of noise.
 """
@@ -108,7 +108,7 @@ def time_tiles(job: CheckJob) -> None:
     """Measure the seconds of a tile of noise, with the weights of the first fold.
 
     The algorithm converts the weights of convolutions to half precision once, and leaves `cudnn.benchmark` off. The row
-    shows what a tile takes if autocast converts them instead, and on a card with `cudnn.benchmark` on.
+    also has the time of a tile if autocast converts the weights, and on a card the time with `cudnn.benchmark` on.
     """
     device = find_device(job.device)
     half = torch.float16 if job.on_card else torch.bfloat16
@@ -142,7 +142,7 @@ def time_tiles(job: CheckJob) -> None:
 def time_tail(job: CheckJob) -> None:
     """Measure the milliseconds after the last tile of a pass: softmax, addition, and copy to RAM.
 
-    The copy is waited for here. In the algorithm the card goes on with the next pass.
+    Here the program waits for the copy. In the algorithm the card computes the next pass in the meantime.
     """
     device = find_device(job.device)
     shape = (len(labels.NAMES), *((24, 24, 24) if job.quick else (310, 200, 200)))

@@ -1,4 +1,4 @@
-"""Closed contours of one structure, drawn on the slices of a grid."""
+"""Draw the closed contours of one structure on the slices of a grid."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class ImageSeries:
 
     @property
     def frame_of_reference(self) -> str:
-        """UID of the patient coordinate system, empty if absent."""
+        """Return the UID of the patient coordinate system, empty if absent."""
         return self.headers[0].text("FrameOfReferenceUID")
 
     @property

@@ -1,4 +1,4 @@
-"""The regular grid of a series from the positions of its slices."""
+"""Compute the regular grid of a series from the positions of its slices."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SlicePlane:
 
     @property
     def normal(self) -> _Vector:
-        """Unit vector across the slice, along which slices are sorted."""
+        """Return the unit vector across the slice, along which slices are sorted."""
         return np.cross(self.x_axis, self.y_axis)
 
     @property

@@ -1,4 +1,4 @@
-"""Contours of an RT structure set as a label mask on the CT's grid."""
+"""Draw the contours of an RT structure set as a label mask on the CT's grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SUV normalised by body weight, by QIBA's FDG-PET/CT profile and the IBSI-SUV manual (docs/formats.md).
+"""Compute SUV by body weight, as QIBA's FDG-PET/CT profile and the IBSI-SUV manual define it (docs/formats.md).
 
 Some scanners store SUV by lean mass, ideal weight or body surface; the manual (CC BY 4.0) has the formulas.
 """
@@ -27,7 +27,7 @@ _SUV_TYPES: Final = {"GML": ("BW", "LBMJAMES128", "LBMJANMA", "IBW"), "CM2ML": (
 
 @dataclass(frozen=True)
 class SuvScale:
-    """SUV per unit of the rescaled pixel values, one factor a slice, and the derivation in words."""
+    """SUV per unit of the rescaled pixel values, one factor per slice, and the derivation in words."""
 
     factors: tuple[float, ...]
     derivation: str

@@ -1,4 +1,4 @@
-"""Dates and times of DICOM: start of the scan, average count of a slice and time of injection."""
+"""Read dates and times of DICOM: the start of the scan, the average count of a slice, and the injection."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def _parse_date_time(header: DicomHeader, text: str, what: str) -> datetime:
 
 
 def _convert_to_local(moment: datetime, text: str, header: DicomHeader) -> datetime:
-    """Convert a moment to the time zone of the file; without TimezoneOffsetFromUTC it is taken as local."""
+    """Convert a moment to the time zone of the file; without TimezoneOffsetFromUTC it is assumed to be local."""
     offset_of_text = _OFFSET.search(text)
     offset_of_file = _OFFSET.search(header.text("TimezoneOffsetFromUTC"))
     if offset_of_text is None or offset_of_file is None:

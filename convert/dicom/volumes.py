@@ -1,4 +1,4 @@
-"""Pixels as volumes: CT in HU, PET in SUV, and the dose of an RT plan in Gy with its planning CT."""
+"""Read the volumes of a study: CT in HU, PET in SUV, and the dose of an RT plan in Gy with its planning CT."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read_ct(stack: SliceStack) -> tuple[Volume, tuple[Finding, ...]]:
 
 
 def read_pet(stack: SliceStack, scale: SuvScale) -> Volume:
-    """Read a PET in SUV as float32; `scale` has one factor a slice, in the order of `stack`.
+    """Read a PET in SUV as float32; `scale` has one factor per slice, in the order of `stack`.
 
     Raises:
         InputError: Pixels cannot be read, or rescale slope or intercept is absent.
@@ -121,7 +121,7 @@ class Radiotherapy:
 
     @property
     def dose_max_gy(self) -> float | None:
-        """Highest dose, None without a dose."""
+        """Return the highest dose in Gy, None without a dose."""
         return float(self.images[RT_DOSE].volume.array.max()) if RT_DOSE in self.images else None
 
 
@@ -133,7 +133,7 @@ def read_radiotherapy(
     Args:
         doses: Headers of the dose files.
         ct: The CT of the case.
-        other_ct: CT series, among them perhaps the planning CT.
+        other_ct: Other CT series, which may include the planning CT.
         inputs: Names of the edition's inputs.
 
     Raises:

@@ -1,8 +1,8 @@
-"""A deep network on the images around the tumour, whose predictions of RFS and HPV status are features of the heads.
+"""A deep network on the images around the tumour, whose predictions of RFS and HPV status are features for the heads.
 
-The network is MONAI's ResNet-18; the clinical variables are concatenated before the last layer. It is trained jointly
-with a segmentation, like DeepMTS (Meng et al., IEEE JBHI 2022) and the winner of HECKTOR 2025's task 2: the decoder of
-a U-Net segments GTVp and GTVn from the stages of the encoder, and the network sees only CT and PET.
+The network is MONAI's ResNet-18; the clinical variables are concatenated with its output before the last layer. It also
+learns to segment, like DeepMTS (Meng et al., IEEE JBHI 2022) and the winner of HECKTOR 2025's task 2: the decoder of a
+U-Net segments GTVp and GTVn from the stages of the encoder, and the network sees only CT and PET.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ from monai.networks.nets.resnet import ResNet
 from torch import nn
 from torch.nn import functional
 
-# Loss for RFS: "cox" is Cox's partial likelihood; "mtlr" is multi-task logistic regression, a hazard in discrete time.
+# Loss for RFS: "cox" is Cox's partial likelihood; "mtlr" is multi-task logistic regression, a model in discrete time.
 LOSS = "cox"
-# If True, the network also learns to segment the tumour; if False, the masks are two more input channels.
+# If True, the network also learns to segment the tumour; if False, the masks are two additional input channels.
 JOINT = True
-# Channels of the first stage; the number doubles from stage to stage. The values here suit a CPU. On a GPU use 64
+# Channels of the first stage; the number doubles from stage to stage. These values are for a CPU. On a GPU use 64
 # channels, 100 epochs, `cube = (96, 2.0)` and `margin = 8`.
 WIDTH = 16
 EPOCHS = 40
 BATCH = 16
 LEARNING_RATE = 1e-3
-# Maximum number of interval ends of MTLR.
+# Maximum number of MTLR's interval ends.
 MAX_ENDS = 8
 FILE = "network.pt"
-# A value with a smaller standard deviation counts as constant.
+# Variables with a smaller standard deviation count as constant.
 MIN_SD = 1e-3
-# A cube has the channels CT, PET, mask of GTVp and mask of GTVn.
+# Minimum fraction of a class, so that the weights of the classes stay finite.
+MIN_CLASS_FRACTION = 1e-3
+# A cube has the channels CT, PET, mask of GTVp and mask of GTVn; the first two are images.
 IMAGE_CHANNELS = 2
 
 
@@ -198,16 +200,21 @@ def mtlr_loss(outputs: torch.Tensor, days: torch.Tensor, events: torch.Tensor, e
 def class_loss(logits: torch.Tensor, positive: torch.Tensor, positive_fraction: float) -> torch.Tensor:
     """Compute the cross-entropy with the same weight for both classes; 0 without a patient.
 
-    `positive_fraction` is the fraction of HPV positive patients in the training.
+    `positive_fraction` is the fraction of HPV positive patients among the training patients with a known status.
     """
     if not len(logits):
         return logits.sum() * 0
-    weights = torch.where(positive > 0, 0.5 / max(positive_fraction, MIN_SD), 0.5 / max(1 - positive_fraction, MIN_SD))
+    positive_weight = 0.5 / max(positive_fraction, MIN_CLASS_FRACTION)
+    negative_weight = 0.5 / max(1 - positive_fraction, MIN_CLASS_FRACTION)
+    weights = torch.where(positive > 0, positive_weight, negative_weight)
     return functional.binary_cross_entropy_with_logits(logits, positive, weight=weights)
 
 
 def augment(cubes: torch.Tensor, margin: int) -> torch.Tensor:
-    """Shift and mirror the cubes, scale the PET and change the offset of the CT, all at random."""
+    """Shift and mirror the cubes, scale the PET and add an offset to the CT, all at random.
+
+    `cubes` (patients, channels, z, y, x) have `margin` additional voxels on each side, which the result has not.
+    """
     edge = cubes.shape[-1] - 2 * margin
     parts = []
     for cube in cubes:
@@ -222,12 +229,12 @@ def augment(cubes: torch.Tensor, margin: int) -> torch.Tensor:
 
 
 class Features:
-    """The predictions of one fold's network, in standard deviations of its training patients.
+    """The predictions of one fold's network, standardised by the predictions for its training patients.
 
     Attributes:
         names: Name and unit of each feature.
-        cube: Edge of the cube in voxels, and voxel spacing in mm.
-        margin: Voxels around the cube, only in training, so that the cube can be shifted.
+        cube: Number of voxels per side of the cube, and their size in mm.
+        margin: Number of additional voxels on each side of the training cubes, which `augment` uses for shifts.
     """
 
     names: ClassVar = {"rfs": "SD", "hpv": "SD"}
@@ -238,9 +245,17 @@ class Features:
     def fit(
         cls, folder: Path, device: str, cubes: Any, clinical: pd.DataFrame, outcomes: pd.DataFrame, seed: int
     ) -> None:
-        """Train one network and write it into `folder`.
+        """Train the network of one fold and write it into `folder`.
 
         The weights of the last epoch are used, so that nothing is selected on held-out patients.
+
+        Args:
+            folder: Folder for the files of the network.
+            device: Device for the training, such as "cuda".
+            cubes: Cubes of the training patients with a margin, array (patients, channels, z, y, x).
+            clinical: Clinical variables, one row for each patient; NaN for a missing value.
+            outcomes: Columns `rfs_days`, `rfs_event` and `hpv`, one row for each patient; NaN for a missing outcome.
+            seed: Seed of all random numbers.
         """
         torch.manual_seed(seed)
         has_event = outcomes["rfs_event"] == 1
@@ -288,6 +303,7 @@ class Features:
             network.learn_scale("answer", torch.cat(answers))
 
     def __init__(self, folder: Path, device: str) -> None:
+        """Load the network that `fit` wrote into `folder`."""
         stored = torch.load(folder / FILE, map_location="cpu", weights_only=True)
         self._columns = stored["columns"]
         self._device = device
@@ -296,7 +312,15 @@ class Features:
         self._network.to(device).eval()
 
     def measure(self, cube: np.ndarray, clinical: Mapping[str, float | None]) -> dict[str, float]:
-        """Compute the features of one patient; missing clinical variables are None or absent."""
+        """Compute the features of one patient.
+
+        Args:
+            cube: Cube without a margin, array (channels, z, y, x).
+            clinical: Clinical variables by name; a missing value is None or absent.
+
+        Returns:
+            The risk and the logit of HPV positive, standardised; a higher risk means an earlier event.
+        """
         values = [clinical.get(name) for name in self._columns]
         numbers = [math.nan if value is None else value for value in values]
         network = self._network
@@ -310,7 +334,7 @@ class Features:
 def _compute_loss(
     network: Network, images: torch.Tensor, clinical: torch.Tensor, targets: torch.Tensor, positive_fraction: float
 ) -> torch.Tensor:
-    """Compute the sum of the losses; a patient without an outcome does not count in the loss of this outcome."""
+    """Compute the sum of the losses; a patient whose outcome is missing does not count in the loss of this outcome."""
     stages = network.encode(images)
     outputs = network.predict(stages, clinical)
     days, events, hpv = targets.T

@@ -1,4 +1,4 @@
-"""MONAI's UNet as a custom network; the attributes of `Network` replace MONAI's transforms."""
+"""MONAI's UNet as a custom network; the attributes of `Network` do the work of MONAI's transforms."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def build_unet() -> UNet:
 
 
 class Network:
-    """The trained network."""
+    """The trained network; hecktor/template/__init__.py explains the attributes and methods."""
 
     spacing_mm = (4.0, 4.0, 4.0)
     patch = (48, 48, 48)
-    # A window is the same as MONAI's ScaleIntensityRange to 0 to 1 with clip=True.
+    # A window is the same as MONAI's ScaleIntensityRange from the window to 0 to 1, with clip=True.
     channels = (("CT", CT_WINDOW), ("PET", PET_WINDOW))
     labels = ("background", "GTVp", "GTVn")
     mirror_axes = ()
     returns = "logits"
-    # In float32 the masks are the same as with MONAI's own inference.
+    # In float32, the masks are the same as with MONAI's own inference.
     half_precision = False
 
     def __init__(self, folder: Path, device: str) -> None:

@@ -1,10 +1,13 @@
-"""Train the UNet with the loop of MONAI's tutorials: train.py RAW OUTPUT [EPOCHS].
+"""Train the UNet with the loop of MONAI's tutorials, and write its weights.
+
+    python examples/monai_unet/train.py RAW OUTPUT [EPOCHS]
 
 RAW is the data set that `hecktor train prepare --spacing-mm 4 4 4` writes, WORK/nnunet/raw/Dataset101_HECKTOR.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -15,16 +18,18 @@ from monai.losses import DiceCELoss
 from monai.utils import set_determinism
 from safetensors.torch import save_file
 
+# This file is run as a script, so that Python does not find its package by itself.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from monai_unet import CT_WINDOW, PET_WINDOW, WEIGHTS, Network, build_unet
 
 KEYS = ("ct", "pet", "label")
+SUFFIX = ".nii.gz"
 
 
 def build_transforms() -> mt.Compose:
-    """Build the transforms that cut patches (channel, z, y, x) out of CT and PET, scaled to 0 to 1.
+    """Build the transforms of a training case, which return four patches (channel, z, y, x) and their labels.
 
-    On average three of four patches are centred on a lesion voxel.
+    CT and PET are scaled to 0 to 1. On average three of the four patches are centred on a lesion voxel.
     """
     windows = [
         mt.ScaleIntensityRanged(name, low, high, 0.0, 1.0, clip=True)
@@ -45,16 +50,22 @@ def build_transforms() -> mt.Compose:
 
 
 def main(raw: Path, output: Path, epochs: int = 40) -> None:
-    """Train on all patients of the raw data set, and write the weights into `output`."""
+    """Train on all patients of the raw data set `raw`, and write the weights into the folder `output`.
+
+    Raises:
+        FileNotFoundError: The folder `raw` contains no labels.
+    """
     set_determinism(0)
     cases = [
         {
-            "ct": str(raw / "imagesTr" / f"{label.name[:-7]}_0000.nii.gz"),
-            "pet": str(raw / "imagesTr" / f"{label.name[:-7]}_0001.nii.gz"),
+            "ct": str(raw / "imagesTr" / label.name.replace(SUFFIX, f"_0000{SUFFIX}")),
+            "pet": str(raw / "imagesTr" / label.name.replace(SUFFIX, f"_0001{SUFFIX}")),
             "label": str(label),
         }
-        for label in sorted((raw / "labelsTr").glob("*.nii.gz"))
+        for label in sorted((raw / "labelsTr").glob(f"*{SUFFIX}"))
     ]
+    if not cases:
+        raise FileNotFoundError(f"{raw}: found no labelsTr/*{SUFFIX}, expected a raw data set of nnU-Net")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = build_unet().to(device)
     compute_loss = DiceCELoss(to_onehot_y=True, softmax=True, include_background=False)
@@ -74,4 +85,8 @@ def main(raw: Path, output: Path, epochs: int = 40) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:]))
+    parser = argparse.ArgumentParser(description="Train the UNet, and write its weights.")
+    parser.add_argument("raw", type=Path, metavar="RAW", help="nnU-Net's raw data set")
+    parser.add_argument("output", type=Path, metavar="OUTPUT", help="folder for the weights")
+    parser.add_argument("epochs", type=int, nargs="?", default=40, metavar="EPOCHS", help="default: %(default)s")
+    main(**vars(parser.parse_args()))

@@ -1,7 +1,8 @@
-"""Multi-task logistic regression (MTLR) as a head for risks: a discrete-time model with weights for each interval.
+"""Multi-task logistic regression (MTLR) as a head for risks: a model in discrete time with weights for each interval.
 
 The method is from Yu et al., Learning patient-specific cancer survival distributions as a sequence of dependent
-regressors, NIPS 2011. The winner of HECKTOR 2021's outcome prediction used it. The weights are stored as plain arrays.
+regressors, NIPS 2011. The winner of HECKTOR 2021's outcome prediction used it. The weights are stored as plain arrays,
+so that loading the file runs no code.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PENALTY = 0.1
 
 
 def compute_interval_ends(days: Floats, event: npt.NDArray[np.bool_]) -> Floats:
-    """Compute the interval ends: quantiles of the event times in days, in ascending order.
+    """Compute the interval ends: quantiles of the event times in days, in ascending order; empty without an event.
 
     The last interval is open, so it has no end.
     """
@@ -87,6 +88,7 @@ class Head:
     kinds = ("risk",)
 
     def __init__(self, target: Any = None) -> None:
+        """Create a head for the answer `target`, which has a `name`."""
         self.target = target
         self.names: list[str] = []
         self.fill = np.zeros(0)
@@ -96,7 +98,7 @@ class Head:
         self.weights = np.zeros((0, 1))
 
     def fit(self, features: pd.DataFrame, outcomes: pd.DataFrame, rng: np.random.Generator) -> None:
-        """Fit the head; rows are patients, and `outcomes` has the columns `days` and `event`."""
+        """Fit the head; each row is a patient, and `outcomes` has the columns `days` and `event`."""
         del rng  # The fit is deterministic.
         days = outcomes["days"].to_numpy(float)
         event = outcomes["event"].to_numpy(bool)
@@ -141,6 +143,7 @@ class Head:
         return head
 
     def _fill_missing(self, features: pd.DataFrame) -> Floats:
+        """Order the features as in the fit, and replace missing values by medians."""
         values = features.reindex(columns=self.names).to_numpy(float)
         return np.where(np.isnan(values), self.fill, values)
 

@@ -15,23 +15,23 @@ import SimpleITK as sitk
 
 TASKS = ("segmentation", "rfs", "hpv")
 HOT_SUV = 4.0
-# The brain takes up more FDG than most tumours, so this height below the top of the PET is ignored.
+# The brain takes up more FDG than most tumours, so the uppermost part of the PET with this height is ignored.
 BRAIN_HEIGHT_MM = 150.0
 MIN_LESION_ML = 0.5
 
 
 def read_image(folder: Path) -> sitk.Image:
-    """Read the only image in a folder; the platform chooses the name of the file."""
+    """Read the only image in a folder; the platform chooses the file name."""
     (path,) = folder.glob("*.mha")
     return sitk.ReadImage(str(path))
 
 
 def segment(ct: sitk.Image, pet: sitk.Image) -> tuple[sitk.Image, list[float]]:
-    """Segment hot spots of the PET.
+    """Segment the hot spots of the PET.
 
     Returns:
-        A mask on the CT's grid, and the volumes of the hot spots in ml. The largest hot spot is GTVp (1), the others
-        are GTVn (2).
+        A mask on the CT's grid, in which the largest hot spot is GTVp (1) and the others are GTVn (2), and the volumes
+        of the hot spots in ml, the largest first. The mask and the list may be empty.
     """
     hot = sitk.Cast(pet > HOT_SUV, sitk.sitkUInt8)
     top = max(0, hot.GetSize()[2] - round(BRAIN_HEIGHT_MM / hot.GetSpacing()[2]))

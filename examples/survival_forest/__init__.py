@@ -21,7 +21,7 @@ HORIZON_QUANTILE = 0.9
 
 
 def compute_restricted_mean(days: Floats, event: npt.NDArray[np.bool_], horizon: float) -> float:
-    """Compute the area under the Kaplan-Meier curve from 0 to `horizon`."""
+    """Compute the area under the Kaplan-Meier curve from 0 to `horizon`: the mean time without an event up to then."""
     steps = np.unique(days[event & (days < horizon)])
     at_risk = (days[None] >= steps[:, None]).sum(1)
     events = ((days[None] == steps[:, None]) & event[None]).sum(1)
@@ -33,6 +33,7 @@ def compute_pseudo_values(days: Floats, event: npt.NDArray[np.bool_], horizon: f
     """Compute the pseudo-value of each patient, shape (patients,).
 
     A pseudo-value is n times the mean time of all n patients, minus n - 1 times the mean time of the other patients.
+    Without `horizon`, the mean times are computed up to a quantile of the follow-up times.
     """
     if horizon is None:
         horizon = float(np.quantile(days, HORIZON_QUANTILE))
@@ -48,13 +49,14 @@ class Head:
     kinds = ("risk",)
 
     def __init__(self, target: Any = None) -> None:
+        """Create a head for the answer `target`, which has a `name`."""
         self.target = target
         self.names: list[str] = []
         self.fill: Floats = np.zeros(0)
         self.trees: list[dict[str, npt.NDArray[Any]]] = []
 
     def fit(self, features: pd.DataFrame, outcomes: pd.DataFrame, rng: np.random.Generator) -> None:
-        """Fit the head; rows are patients, and `outcomes` has the columns `days` and `event`."""
+        """Fit the head; each row is a patient, and `outcomes` has the columns `days` and `event`."""
         self.names = list(features.columns)
         self.fill = np.nan_to_num(features.median().to_numpy(float))
         values = compute_pseudo_values(outcomes["days"].to_numpy(float), outcomes["event"].to_numpy(bool))

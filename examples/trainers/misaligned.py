@@ -1,4 +1,4 @@
-"""Misalignment of PET and CT as an augmentation, as LesionTracer used it for autoPET III.
+"""Misalignment of PET and CT as an augmentation, as in LesionTracer for autoPET III.
 
 The PET is rotated against the CT in 10% of the patches, and shifted in 10% of the patches.
 """

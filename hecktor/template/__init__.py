@@ -1,7 +1,7 @@
 """A custom model: put your code into these classes, and remove the classes that you do not need.
 
-Name this folder in the option `--code` of the commands; the same option copies the folder into an image. The algorithm
-finds the classes by their names, such as `my_model:Network`. No class needs to import this project. docs/own-model.md
+Pass this folder to the commands by the option `--code`, which also copies the folder into images. The algorithm finds
+the classes by their names, such as `my_model:Network`. No class needs to import this project. docs/own-model.md
 describes what happens if a class fails.
 """
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 class Network:
     """A network that segments patches.
 
-    The project reads the images, finds the head and neck region, resamples it to `spacing_mm`, and cuts it into
-    patches. It averages the outputs of overlapping and mirrored patches, and restores the mask on the CT's grid.
+    The project reads the images, finds the region of head and neck, resamples it to `spacing_mm`, and cuts it into
+    patches. It averages the outputs of overlapping and mirrored patches, and resamples the mask to the CT's grid.
 
     Attributes:
         spacing_mm: Voxel spacing (x, y, z) of the patches.
         patch: Number of voxels (z, y, x) of a patch.
-        channels: For each channel the image, "CT" (HU) or "PET" (SUV), and its normalisation. A normalisation is a
-            window (low, high) that is scaled to 0 to 1, the name of one of nnU-Net's normalisations, such as
-            "ZScoreNormalization", or a function of an array (z, y, x).
-        labels: Name of each output: background, GTVp, GTVn and any others, which count as background.
-        mirror_axes: Axes of (z, y, x) along which patches may be mirrored in further passes.
-        returns: "logits", or "probabilities" that sum to 1 in each voxel.
+        channels: For each input channel the image, "CT" (HU) or "PET" (SUV), and its normalisation. A normalisation is
+            a window (low, high), which is clipped and scaled to 0 to 1; the name of one of nnU-Net's normalisations,
+            such as "ZScoreNormalization"; or a function that takes and returns an array (z, y, x).
+        labels: Names of the outputs, in order: background, GTVp, GTVn, and any others, which count as background.
+        mirror_axes: Axes along which patches may be mirrored in additional passes: 0 for z, 1 for y, 2 for x.
+        returns: What the network returns: "logits", or "probabilities" that sum to 1 in each voxel.
         half_precision: Whether the network is called under torch's autocast.
     """
 
@@ -46,9 +46,11 @@ class Network:
     half_precision = False
 
     def __init__(self, folder: Path, device: str) -> None:
-        """Load the network onto a device such as "cuda".
+        """Load the network onto a device.
 
-        `folder` contains the files of the folder that was packaged by `hecktor package --weights`.
+        Args:
+            folder: Copy of the folder that was packaged by `hecktor package --weights`.
+            device: Device of the network, such as "cuda" or "cpu".
         """
         # The PET is scaled from SUV 0 to 20, so that 0.25 means SUV 5.
         self.threshold = float(json.loads((folder / "settings.json").read_text())["threshold"])
@@ -58,22 +60,22 @@ class Network:
         """Compute the outputs of normalised patches.
 
         Args:
-            patch: Patches (batch, channel, z, y, x).
+            patch: Patches (batch, channel, z, y, x), with the channels in the order of `channels`.
 
         Returns:
-            Outputs (batch, label, z, y, x) on the same device.
+            Outputs (batch, label, z, y, x) on the same device, with the labels in the order of `labels`.
         """
         hot = (patch[:, 1] > self.threshold).float()
         return torch.stack([1 - hot, hot, torch.zeros_like(hot)], dim=1)
 
 
 class Features:
-    """Custom features, which heads get in addition to the project's features.
+    """Custom features, which the heads use in addition to the project's features.
 
     They are measured once for each training patient, and for each new case.
 
     Attributes:
-        names: Name and unit of each feature. For heads the feature below is the column `my_model:suv_spread`.
+        names: Name and unit of each feature. Heads see the feature below as the column `my_model:suv_spread`.
     """
 
     names: ClassVar[dict[str, str]] = {"suv_spread": "SUV"}
@@ -92,8 +94,8 @@ class Features:
         Args:
             mask: Labels (z, y, x): 0 background, 1 GTVp, 2 GTVn.
             ct: CT in HU on the grid of the mask.
-            pet: PET in SUV on the grid of the mask; None if the case has no PET.
-            dose: Dose in Gy on the grid of the mask; None if the case has no dose.
+            pet: PET in SUV on the grid of the mask; None if the case has no usable PET.
+            dose: Planned dose in Gy on the grid of the mask; None if the case has no dose.
             spacing_mm: Voxel spacing (x, y, z) of the grid.
             clinical: Clinical variables of the edition by name; None for a missing value.
 
@@ -128,9 +130,9 @@ class Head:
 
         Args:
             features: One row for each patient, NaN for a missing feature; docs/heads.md lists the columns.
-            outcomes: One row for each patient. A risk has the columns `days` and `event`; a class has the column
-                `class`, a number.
-            rng: Random generator; take all random numbers from it, so that a training can be repeated.
+            outcomes: One row for each patient. For a risk, the columns are `days`, the follow-up time, and `event`, 1
+                for an observed event. For a class, the column is `class`, the index of the class in `target.classes`.
+            rng: Random generator; take all random numbers from it, so that the training is reproducible.
         """
         del outcomes, rng  # This head only needs the median of a feature.
         self.median_ml = float(np.nan_to_num(features["total_volume_ml"].median()))
@@ -138,9 +140,13 @@ class Head:
     def predict(self, features: pd.DataFrame) -> npt.NDArray[np.float64]:
         """Predict the answer for each patient.
 
+        Args:
+            features: One row for each patient, with the same columns as in `fit`.
+
         Returns:
-            For a risk, numbers of shape (patients,); a higher number means an earlier event. For a class, scores of
-            shape (patients,) for two classes, or (patients, classes) for more classes.
+            For a risk, numbers of shape (patients,); a higher number means an earlier event. For two classes, scores of
+            shape (patients,); a higher score means the second class. For more classes, a score for each class, shape
+            (patients, classes).
         """
         volume_ml = np.asarray(features["total_volume_ml"].fillna(self.median_ml), dtype=np.float64)
         return np.log(volume_ml + 1)

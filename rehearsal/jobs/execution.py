@@ -56,8 +56,8 @@ class Rehearsal:
 
     Attributes:
         cohort: Folder of cases in the platform's layout, or a release.
-        evaluation: The evaluation; without it only the jobs run.
-        ground_truth_dir: Reference of the evaluation. For a release it is made of its masks and table by default.
+        evaluation: The evaluation; None only runs the jobs.
+        ground_truth_dir: Reference for the evaluation; None makes it from the masks and the table of a release.
         model: Folder or `.tar.gz` of the model.
         parallel: Number of cases that run at a time.
         only: IDs of the cases to run and to score; empty for all cases.
@@ -81,6 +81,7 @@ class Rehearsal:
 
     @property
     def log_dir(self) -> Path:
+        """Return the folder of the logs."""
         return self.output_dir / "logs"
 
 
@@ -147,7 +148,7 @@ def choose_api_method(algorithm: Runner, chosen: str, parallel: int) -> tuple[st
         return method, ()
     if method == "invoke":
         raise EngineError(algorithm.description, f"labelled {label}", f"the label {API_METHOD_LABEL}=invoke")
-    return method, (f"the image's label says {label}; the platform would call it so, and not by {method}",)
+    return method, (f"the image's label says {label}, which the platform would use instead of {method}",)
 
 
 def run_jobs(
@@ -260,7 +261,7 @@ def list_files(folder: Path) -> list[tuple[str, int, int, str]]:
 def invoke_jobs(
     cases: Sequence[CohortCase], rehearsal: Rehearsal, work_dir: Path, on_done: Callable[[JobResult], None]
 ) -> Jobs:
-    """Start the program once and answer every case with this process; input and output are emptied between cases.
+    """Start the program once as a server, which answers all cases; input and output are emptied between cases.
 
     A case that exceeds the time limit, or leaves a folder that cannot be emptied, marks the process unhealthy: the
     process is ended, and the remaining cases fail. They also fail if the process ends by itself or does not become
@@ -372,6 +373,7 @@ class _Server:
         self._server = None
 
     def kill(self) -> None:
+        """Kill the process, if there is one."""
         if self._server is not None:
             self._server.kill()
         self._server = None
@@ -408,7 +410,7 @@ class _Server:
     def _end_unhealthy(self, case: CohortCase, reason: str) -> str:
         """End the process, fail the remaining cases, and return the reason as the failure of this one."""
         self._refusal = (
-            f"503, not answered: the process is unhealthy since case {case.case_id} ({reason}); "
+            f"503, not answered: the process has been unhealthy since case {case.case_id} ({reason}); "
             "the platform would fail the job"
         )
         self._ended = RunOutcome(None, 0.0, False, None, 503)

@@ -1,4 +1,4 @@
-"""Read cases and ground truth of a release for the platform's layout, and compare a ground truth with the cases.
+"""Read the cases and the ground truth of a release, and compare a ground truth with the cases.
 
 The images of a case are NIfTI files, and its `ehr.json` is a row of the release's table.
 """
@@ -167,7 +167,9 @@ def _make_ehr(
 
 
 def write_ground_truth(rehearsal: Rehearsal, cohort: Cohort, folder: Path) -> tuple[Rehearsal, tuple[str, ...]]:
-    """Write the ground truth into `folder`: that of a release, or of the selected cases of a ground truth.
+    """Write the ground truth of a release into `folder`, or copy the part of `--ground-truth` for selected cases.
+
+    A ground truth without selected cases is used where it is.
 
     Returns:
         The rehearsal with the ground truth, and warnings. If the release lacks the reference of the task, nothing is
@@ -206,7 +208,7 @@ def _copy_ground_truth(source: Path, target: Path, names: Collection[str], editi
         source: Folder of the ground truth.
         target: New folder.
         names: IDs of the cases to keep.
-        edition: Edition whose spellings of columns count.
+        edition: Edition that declares the spellings of columns.
     """
     target.mkdir(parents=True)
     masks, tables = set(list_images(source, ONE_FILE_SUFFIXES)), set(list_csv_files(source))
@@ -277,7 +279,7 @@ def _compare_with_reference(
 ) -> list[str]:
     """Compare the names of the cases with the `known` IDs of the reference.
 
-    `kind` is "masks" or "rows". If the cases are restricted to those of `only`, other references are left out.
+    `kind` is "masks" or "rows". If the cases are restricted to `only`, references of other cases give no warning.
     """
     if not known:
         return [f"{folder}: found no {kind} by case, so the IDs of the cases are not compared with it"]

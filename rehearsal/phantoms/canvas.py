@@ -259,12 +259,12 @@ class Axes:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Array shape (z, y, x)."""
+        """Return the array shape (z, y, x)."""
         return len(self.z), len(self.y), len(self.x)
 
     @property
     def spacing_mm(self) -> Point:
-        """Spacing (z, y, x)."""
+        """Return the voxel spacing (z, y, x)."""
         return to_point(values[1] - values[0] for values in (self.z, self.y, self.x))
 
     def box(self, low: Corner, high: Corner) -> Box:

@@ -232,7 +232,7 @@ class Activity:
 
     @property
     def suv_factor(self) -> float:
-        """SUV of 1 Bq/ml, by body weight."""
+        """Return the SUV of 1 Bq/ml, by body weight."""
         return 1000 * self.weight_kg / self.dose_bq
 
 

@@ -87,7 +87,7 @@ class Lesion:
 
     @property
     def radius_mm(self) -> float:
-        """Radius of the ball of the same volume."""
+        """Return the radius of a ball of the same volume."""
         return float((self.volume_ml * 750 / np.pi) ** (1 / 3))
 
 
@@ -100,22 +100,22 @@ class Disease:
 
     @property
     def gtvp_ml(self) -> float:
-        """Planned volume of the primary tumour, 0 if there is no primary tumour."""
+        """Return the planned volume of the primary tumour, 0 if there is no primary tumour."""
         return sum(lesion.volume_ml for lesion in self.lesions if lesion.label == labels.GTVP)
 
     @property
     def nodes(self) -> tuple[Lesion, ...]:
-        """The metastatic nodes."""
+        """Return the metastatic nodes."""
         return tuple(lesion for lesion in self.lesions if lesion.label == labels.GTVN)
 
     @property
     def gtvn_ml(self) -> float:
-        """Planned volume of all metastatic nodes."""
+        """Return the planned volume of all metastatic nodes."""
         return sum(node.volume_ml for node in self.nodes)
 
     @property
     def cystic_share(self) -> float:
-        """Share of the metastatic nodes' volume that lies in nodes with a core."""
+        """Return the fraction of the metastatic nodes' volume that lies in nodes with a core."""
         with_core = sum(node.volume_ml for node in self.nodes if node.core_share > 0)
         return with_core / self.gtvn_ml if self.nodes else 0.0
 

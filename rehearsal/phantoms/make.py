@@ -104,7 +104,7 @@ class ReleaseWriter:
 
     @property
     def on_one_grid(self) -> bool:
-        """Whether CT and PET share a grid."""
+        """Return whether CT and PET share a grid."""
         return len(self.edition.algorithms) == 1
 
     def is_complete(self, root: Path, case: PhantomCase) -> bool:
@@ -325,13 +325,13 @@ def make_phantom(
 ) -> Phantom:
     """Draw and render one synthetic patient, the same as in a cohort of `hecktor phantoms` with this seed.
 
-    It takes 2 to 3 s for a head and neck on one core, and up to 6 s for a whole body.
+    On one core this takes 2 to 3 s for head and neck, and up to 6 s for a whole body.
 
     Args:
         seed: The cohort's seed, 0 or more.
         index: The patient's number in that cohort, 0 or more.
         field_of_view: "head_and_neck", "cut" (with little of the brain) or "whole_body"; None draws it.
-        ct_coarsening: For quick tests; the CT matrix (512 x 512) is smaller by this factor in plane.
+        ct_coarsening: Factor by which the CT matrix (512 x 512) is smaller in plane, for quick tests.
 
     Raises:
         InputError: The field of view is unknown.

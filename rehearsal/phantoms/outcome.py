@@ -77,12 +77,12 @@ class Outcome:
 
     @property
     def relapse(self) -> bool:
-        """Whether the recurrence came before the end of follow-up."""
+        """Return whether the recurrence came before the end of follow-up."""
         return self.event_days <= self.censoring_days
 
     @property
     def rfs_days(self) -> int:
-        """Observed days."""
+        """Return the observed days, to the recurrence or to the end of follow-up."""
         return round(min(self.event_days, self.censoring_days))
 
 

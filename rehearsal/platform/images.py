@@ -31,7 +31,7 @@ class ImageFacts:
     Attributes:
         start_command: Entry point with its arguments.
         layer_commands: Commands that made its layers.
-        wheels: Folders that pip made for PyTorch and CUDA.
+        wheels: Names of the folders that pip made for PyTorch and CUDA.
     """
 
     name: str
@@ -46,7 +46,7 @@ class ImageFacts:
 
     @property
     def stripped_variables(self) -> tuple[str, ...]:
-        """Names of its environment variables that the platform removes."""
+        """Return the names of its environment variables that the platform removes."""
         names = [variable.split("=", 1)[0] for variable in self.variables]
         return tuple(name for name in names if name.startswith(STRIPPED_PREFIX))
 
@@ -76,14 +76,14 @@ def find_upload_problems(facts: ImageFacts) -> list[str]:
         actual = f"USER {facts.user}" if facts.user else "no USER, so it runs as root"
         problems.append(f"{facts.name}: {actual}, expected a user that is not root")
     if facts.architecture != "amd64":
-        problems.append(f"{facts.name}: built for {facts.architecture or 'nothing known'}, expected amd64")
+        problems.append(f"{facts.name}: built for {facts.architecture or 'an unknown architecture'}, expected amd64")
     if facts.api_method not in API_METHODS:
         problems.append(f"{facts.name}: label {API_METHOD_LABEL}={facts.api_method!r}, expected exec or invoke")
     return [f"{problem}; the platform would refuse the image" for problem in problems]
 
 
 def find_hidden_programs(facts: ImageFacts) -> list[str]:
-    """Find programs that would not exist in a container, because the platform mounts a folder over theirs."""
+    """Find programs that a container would not see, because the platform mounts another folder over their folder."""
     problems = []
     # A program without a folder is searched in PATH, so it is not checked.
     files = [

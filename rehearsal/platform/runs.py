@@ -30,7 +30,7 @@ MAX_LOG_LINES: Final = 500
 LOG_LINE_LIMIT_BYTES: Final = 64 * 1024
 _KILLED: Final = (137, -9)
 _FILE_TOO_LARGE: Final = (153, -25)
-# The logs of a run are shorter than this.
+# Only this many bytes at the end of a log are read; a log is shorter, since `Logs` keeps only parts of it.
 _READ_BYTES: Final = 4 * 1024 * 1024
 
 # The platform also imports MetaIO in two files, which this project does not write.
@@ -38,7 +38,8 @@ _IMPORTABLE_SUFFIXES: Final = (*PLATFORM_IMAGE_SUFFIXES, ".mhd")
 _MASK_TYPES: Final = ("8-bit unsigned integer", "8-bit signed integer")
 _FAILS_JOB: Final = "the platform would fail this job, and with it the whole submission"
 _MAX_FAULTS: Final = 5
-# The labels of a mask on a wrong grid are also checked, unless it has more voxels: the check would take seconds.
+# The labels of a mask on a wrong grid are checked only up to this number of voxels, because the check takes seconds for
+# more.
 _MAX_CHECKED_VOXELS: Final = 20_000_000
 # A message shows at most this many characters of a value.
 _MAX_SHOWN: Final = 60
@@ -110,11 +111,11 @@ def _describe_server_end(exit_code: int, limits: Limits, stderr: Path) -> str:
 
 def _quote_stderr(stderr: Path) -> str:
     message = read_last_line(stderr)
-    return f"its last line on stderr: {message}" if message else "nothing on stderr"
+    return f"its last line on stderr: {message}" if message else "no message, since stderr is empty"
 
 
 def read_last_line(stderr: Path) -> str:
-    """Read the last non-empty line among a log's last 100 lines, cut as the platform cuts it; empty without a line."""
+    """Return the last non-empty line among the last 100 lines of a log, as the platform shows it; empty if none."""
     lines = [line.strip() for line in _read_end(stderr).decode("utf-8", errors="replace").splitlines()]
     lines = [line for line in lines if not USAGE_HINT.match(line)]
     return next((replace_unprintable(line[:MESSAGE_LIMIT]) for line in reversed(lines[-MESSAGE_LINES:]) if line), "")
@@ -316,6 +317,6 @@ def _describe_expected(answer: AnswerSpec) -> str:
 
 def _find_surplus_files(output_dir: Path, answers: Sequence[AnswerSpec]) -> list[str]:
     """Find files that belong to no answer, relative to `/output`."""
-    list_answer_paths = {answer.socket.path_under(output_dir) for answer in answers}
+    answer_paths = {answer.socket.path_under(output_dir) for answer in answers}
     files = sorted(path for path in output_dir.rglob("*") if path.is_file())
-    return [str(path.relative_to(output_dir)) for path in files if not list_answer_paths & {path, *path.parents}]
+    return [str(path.relative_to(output_dir)) for path in files if not answer_paths & {path, *path.parents}]

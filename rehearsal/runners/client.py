@@ -1,8 +1,8 @@
-"""The platform's side of `invoke`: ask a server for its health, or to answer a case.
+"""The platform's side of `invoke`: request the health of a server, or the answer to a case.
 
-This file is a program that needs only the standard library. A container without network can only be called from
-inside, so the rehearsal passes this file to the Python in the server's container, `python3 - METHOD PATH PORT LIMIT_S`.
-It prints one JSON object.
+This file is a program that needs only the standard library. A container without a network can only be called from
+inside. Therefore the rehearsal passes this file to the Python in the server's container, as `python3 - METHOD PATH PORT
+LIMIT_S`, and reads the JSON object that it prints.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def request(method: str, path: str, port: int, limit_s: float) -> dict[str, Any]:
-    """Send one request, which follows no redirect.
+    """Send one request without following redirects.
 
     Returns:
         `status` (None without an answer), `text` (the first line of the answer, or the error), `seconds` and

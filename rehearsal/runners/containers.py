@@ -78,7 +78,7 @@ class ContainerEngine:
 
     @property
     def name(self) -> str:
-        """`docker` or `podman`."""
+        """Return the name of the engine, `docker` or `podman`."""
         return "podman" if self.is_podman else "docker"
 
     def run(self, *arguments: str, check: bool = True, limit_s: float | None = None) -> str:
@@ -128,7 +128,7 @@ class ContainerEngine:
         return tuple(Path(line).name for line in output.decode("utf-8", "replace").splitlines())
 
     def find_image_id(self, image: str) -> str:
-        """Find the ID of an image, which an archive cannot give to another image.
+        """Return the ID of an image; unlike a name, an archive cannot assign it to another image.
 
         Raises:
             EngineError: The image does not exist.
@@ -238,7 +238,7 @@ def _apply_hard_limit(kind: int, ceiling: int) -> int:
 
 
 def _read_highest_pid() -> int:
-    """Read the kernel's highest process number, to which Podman lowers its limit of processes."""
+    """Return the kernel's highest process number, to which Podman lowers its limit on processes."""
     try:
         return int(Path("/proc/sys/kernel/pid_max").read_text())
     except (OSError, ValueError):
@@ -258,11 +258,12 @@ class ContainerRunner:
 
     @property
     def description(self) -> str:
-        """The image, by its `title` if `image` is an ID, and the arguments of its entry point."""
+        """Return the image, by its `title` if it has one, and the arguments of its entry point."""
         return " ".join((self.title or self.image, *self.arguments))
 
     @property
     def api_method(self) -> str:
+        """Return the API method of the image's label, `exec` without a label."""
         return self.engine.read_image_facts(self.image).api_method
 
     def run(self, call: Call) -> RunOutcome:
@@ -288,8 +289,8 @@ class ContainerRunner:
     def start(self, call: Call) -> RunningServer:
         """Start one container as a server, with the image's own entry point.
 
-        It has no network, as with `exec`. So the engine's `exec` starts the image's own `python3` in the container,
-        which calls the server from inside.
+        As for `exec`, the container has no network. Therefore the engine starts the image's own `python3` in the
+        container, which calls the server from inside.
 
         Raises:
             EngineError: The engine refuses to start the container.
@@ -393,7 +394,10 @@ class ContainerRunner:
         return bool(began) and not began.startswith(_NEVER)
 
     def _grant_access(self, call: Call) -> None:
-        """Make the files of the image's user accessible to this user, by root of the image; root needs no such step."""
+        """Make the files of the image's user accessible to this user, by a container whose user is root.
+
+        If this user is root, nothing is done.
+        """
         if os.geteuid() == 0:
             return
         mounts = [f"{folder.resolve()}:/{index}" for index, folder in enumerate((call.output_dir, call.tmp_dir))]

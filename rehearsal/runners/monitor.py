@@ -40,7 +40,7 @@ _LOG_POLL_S: Final = 0.2
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The end of a run, or a server's answer to one case.
+    """How a run ended, or how a server answered one case.
 
     Attributes:
         exit_code: Negative if a signal ended a plain process, 137 for SIGKILL in a container, None for a server that
@@ -249,7 +249,7 @@ class DiskWatch:
 
     @property
     def failure(self) -> str | None:
-        """The reason why the program failed; None if its files fit."""
+        """Return the reason why the program was killed; None if its files fit the limit."""
         return self._failure
 
     def measure(self) -> None:

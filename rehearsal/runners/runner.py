@@ -89,7 +89,7 @@ class RunningServer:
     disk: DiskWatch | None = None
 
     def wait_until_ready(self, tries: int, interval_s: float) -> CallResult:
-        """Ask for the health until the server answers 200 or ends, at most `tries` times.
+        """Call `GET /health` until the server answers 200 or ends, at most `tries` times.
 
         Returns:
             The last answer; its seconds count from the start of the server.
@@ -97,7 +97,7 @@ class RunningServer:
         Raises:
             EngineError: The image has no Python to run the client.
         """
-        reply = CallResult(None, "not asked", 0.0)
+        reply = CallResult(None, "not called", 0.0)
         for number in range(tries):
             if number and self.wait_for_exit(interval_s) is not None:
                 break
@@ -112,7 +112,7 @@ class RunningServer:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, None while the server runs."""
+        """Return the exit code, None while the server runs."""
         return self.process.poll()
 
     def disk_failure(self) -> str | None:
@@ -137,6 +137,7 @@ class RunningServer:
         return code
 
     def kill(self) -> None:
+        """Kill the server if it still runs, and release its logs, threads and container."""
         if self.disk is not None:
             self.disk.close()
         if self.exit_code is None:
@@ -145,7 +146,7 @@ class RunningServer:
         self.remove()
 
     def _call(self, method: str, path: str, limit_s: float) -> CallResult:
-        """Run the client program; there is no answer if it took too long or was killed, such as by the server's end."""
+        """Run the client program; the result has no answer if the client took too long or ended with the server."""
         start_s = time.monotonic()
         command = [*self.python, method, path, str(self.port), str(limit_s)]
         with _CLIENT.open("rb") as program:
@@ -200,7 +201,7 @@ class Limits:
         time_limit_s: Time of one case.
         cpus: Number of CPUs; None means all CPUs.
         invoke_limit_s: Time of one call of a server, which is also limited by `time_limit_s`.
-        health_tries: How often a server is asked for its health until it is ready.
+        health_tries: Maximum number of calls of `GET /health` until a server is ready.
         health_interval_s: Time between two of these calls.
         file_bytes: Size of one file.
         disk_bytes: Disk space of all files together.
@@ -221,12 +222,12 @@ class Limits:
 
     @property
     def shared_memory_bytes(self) -> int:
-        """Size of `/dev/shm`: half the memory."""
+        """Return the size of `/dev/shm`: half the memory."""
         return self.memory_bytes // 2
 
     @property
     def data_segment_bytes(self) -> int | None:
-        """RLIMIT_DATA of a process: memory minus 1 GiB; None if at most 1 GiB would remain."""
+        """Return RLIMIT_DATA of a process: memory minus 1 GiB; None if at most 1 GiB would remain."""
         remaining = self.memory_bytes - GIB
         return remaining if remaining > GIB else None
 
@@ -269,7 +270,7 @@ class Call:
 
     @property
     def record_path(self) -> Path:
-        """Path of the algorithm's run record."""
+        """Return the path of the algorithm's run record."""
         return self.tmp_dir / RUN_RECORD
 
 
@@ -278,15 +279,15 @@ class Runner(Protocol):
 
     @property
     def description(self) -> str:
-        """The image or command, for reports."""
+        """Return the image or command, for reports."""
 
     @property
     def is_isolated(self) -> bool:
-        """Whether user, network and read-only input are enforced."""
+        """Return whether user, network and read-only input are enforced."""
 
     @property
     def api_method(self) -> str:
-        """The API method of the platform: `exec`, `invoke`, or an invalid value of the image's label."""
+        """Return the API method of the platform: `exec`, `invoke`, or an invalid value of the image's label."""
 
     def run(self, call: Call) -> RunOutcome:
         """Run to the end or to the time limit; raise `EngineError` if the program cannot be started."""
@@ -309,6 +310,7 @@ class ProcessRunner:
 
     @property
     def description(self) -> str:
+        """Return the command without the folder of its program, and the arguments."""
         return " ".join((Path(self.command[0]).name, *self.command[1:], *self.arguments))
 
     def run(self, call: Call) -> RunOutcome:

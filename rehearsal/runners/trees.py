@@ -29,7 +29,7 @@ _MAX_SHOWN: Final = 80
 
 
 class UntrustedFileError(Exception):
-    """A file or folder is not copied; the message is the reason."""
+    """A file or folder may not be copied; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class FolderEntry:
 
     @property
     def is_folder(self) -> bool:
+        """Return whether the entry is a folder."""
         return stat.S_ISDIR(self.status.st_mode)
 
 
@@ -119,7 +120,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def empty_folder(folder: Path) -> None:
-    """Remove all content of a folder by programs that handle paths of any length.
+    """Remove all content of a folder, with `chmod` and `find`, which handle paths of any length.
 
     Raises:
         OSError: Some of the content cannot be removed.

@@ -24,7 +24,12 @@ _IMAGE_OPTIONS: Final = ("engine", "revision", "level", "api_method")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make and rehearse the files to upload; without a container engine, make the model and then raise the error."""
+    """Make and rehearse the files to upload; return 0.
+
+    Raises:
+        EngineError: No container engine can build images; the model has been made and rehearsed.
+        HecktorError: The package cannot be used, or a check failed.
+    """
     parser = _build_parser()
     arguments = parser.parse_args(argv)
     require_paths(arguments, "--package")
@@ -107,7 +112,7 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     revision_help = "label of the images, any new text; the platform refuses an image that it already has"
     add("--revision", default="", metavar="TEXT", help=revision_help)
     method_help = (
-        "how the platform calls the images: a new process each time (exec), or one server (invoke) (default: exec)"
+        "how the platform calls the images: exec, a new process each time, or invoke, one server (default: exec)"
     )
     add("--api-method", choices=API_METHODS, help=method_help)
     add("--level", type=int, choices=range(1, 10), help="gzip level, 1 (fast) to 9 (small) (default: 5)")

@@ -1,4 +1,4 @@
-"""The folder of files to upload, which get their final names together after all of them have passed.
+"""The folder of files to upload; they get their final names together, after all of them have passed the rehearsal.
 
 Its README.md describes the files, their places on the platform and their rehearsals, from the record `submission.json`.
 """

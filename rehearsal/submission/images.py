@@ -61,10 +61,10 @@ class ImageBuilder:
         return f"{task.image}:{'-'.join(parts)}"
 
     def build(self, edition: Edition, tasks: Sequence[Algorithm], log: Path) -> None:
-        """Run `scripts/build` for each task; images that are already built take seconds.
+        """Run `scripts/build` for each task; images that have already been built take seconds.
 
-        Algorithms refuse to answer without a model: if the upload of the model was forgotten, the shipped model would
-        answer. A custom edition is written next to the log, for the images.
+        The algorithms refuse to answer without an uploaded model, because the shipped model would answer if the upload
+        was forgotten. A custom edition is written next to the log, from where it is built into the images.
         """
         images = [task.evaluation_image if self.torch is None else task.image for task in tasks]
         flags = [] if self.torch is None else ["--require-model"]

@@ -96,7 +96,7 @@ def make_submission(options: SubmissionOptions, images: ImageBuilder | None, rep
 
     Args:
         options: Options of the submission.
-        images: Makes the image archives. Without it only the model is made, and rehearsed with plain processes.
+        images: Makes the image archives; with None only the model is made, and rehearsed with plain processes.
         report: Called with a line for each step.
 
     Raises:
@@ -196,7 +196,7 @@ def _rehearse_task(
 ) -> RehearsedTask:
     report(f"{task.name}: rehearsing {len(inputs.kinds)} phantoms")
     rehearsal = rehearse_task(task, runner, inputs, scratch / REHEARSAL / task.name, report)
-    limits = f"{rehearsal.longest_s:.1f} s the longest (limit {rehearsal.time_limit_s:g} s)"
+    limits = f"the longest in {rehearsal.longest_s:.1f} s (limit {rehearsal.time_limit_s:g} s)"
     report(f"{task.name}: {len(inputs.kinds)} phantoms, {limits}")
     return rehearsal
 
