@@ -27,7 +27,7 @@ from tests.algorithm.edition import EDITION, RFS
 
 
 def test_the_reserve_is_a_tenth() -> None:
-    """Of 600 s 60 are reserve: at 100 s 440 are left, and the clock started at 50."""
+    """Sixty of 600 s are reserve: at 100 s 440 are left, and the clock started at 50."""
     now = 50.0
     deadline = Deadline(600.0, lambda: now)
     now = 150.0
@@ -47,7 +47,7 @@ def test_time_spent_before_the_start_counts() -> None:
 
 
 def test_overdue_is_when_half_of_the_reserve_is_gone() -> None:
-    """Of 600 s 60 are reserve: at 570 s it is half gone."""
+    """Sixty of 600 s are reserve: at 570 s it is half gone."""
     now = 0.0
     deadline = Deadline(600.0, lambda: now)
     now = 570.0

@@ -101,7 +101,7 @@ def test_a_missing_head_without_a_fallback_is_an_error(
 def test_a_late_lack_of_memory_leaves_the_answers_before(
     make_request: PredictRequest, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Answers of the first pass follow the threshold's and need no fallback."""
+    """The answers of the first pass, after the threshold's, need no fallback."""
     real, calls = answers.image_features, []
 
     def short_of_memory(*arguments: Any) -> Any:

@@ -37,7 +37,7 @@ def test_a_failure_names_the_line_of_the_user_code(tmp_path: Path) -> None:
 
 
 def test_the_peak_of_memory_belongs_to_the_case() -> None:
-    """Memory of 200 MB that was freed before does not count."""
+    """200 MB that were freed before do not count."""
     array = np.ones(25_000_000)
     before = peak_memory_mib()
     del array

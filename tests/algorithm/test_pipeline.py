@@ -38,7 +38,7 @@ def make_request(case_folder: Any) -> Callable[..., PredictRequest]:
 
 
 @pytest.fixture
-def loaded(tiny_package: Path) -> LoadedPackage:
+def package(tiny_package: Path) -> LoadedPackage:
     return LoadedPackage(tiny_package, "cpu")
 
 
@@ -46,25 +46,25 @@ def read_mask(request: PredictRequest) -> np.ndarray:
     return np.asarray(read_volume(request.output_dir / MASK).array)
 
 
-def test_a_plain_case(make_request: Callable[..., PredictRequest], loaded: LoadedPackage) -> None:
+def test_a_plain_case(make_request: Callable[..., PredictRequest], package: LoadedPackage) -> None:
     request = make_request()
-    record = predict(request, loaded).record
+    record = predict(request, package).record
     assert list(record.seconds) == ["read", "localise", "threshold", "restore", "write", "load", "segment"]
     assert "4 of 4 passes on cpu" in record.summary()
 
 
 def test_a_network_that_hangs_before_its_first_pass(
     make_request: Callable[..., PredictRequest],
-    loaded: LoadedPackage,
+    package: LoadedPackage,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Of 3 s half are reserve; when half of the reserve is gone, at 2.25 s, the PET threshold answers."""
+    """Half of 3 s are reserve; when half of the reserve is gone, at 2.25 s, the PET threshold answers."""
     released = threading.Event()
     monkeypatch.setattr(Passes, "make_first", lambda self: released.wait(60) and None)
     request = make_request(RFS, 3.0)
     begun = time.monotonic()
-    record = predict(request, loaded).record
+    record = predict(request, package).record
     released.set()
     assert 2.2 <= time.monotonic() - begun < 20
     assert (
@@ -77,7 +77,7 @@ def test_a_network_that_hangs_before_its_first_pass(
 
 def test_an_early_end_writes_the_completed_passes(
     make_request: Callable[..., PredictRequest],
-    loaded: LoadedPackage,
+    package: LoadedPackage,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -85,7 +85,7 @@ def test_an_early_end_writes_the_completed_passes(
     request = make_request()
     termination = Termination()
     monkeypatch.setattr(passes_module, "list_passes", lambda package: list_mirrored_passes(1, ()))
-    predict(request, loaded)
+    predict(request, package)
     first_pass = (request.output_dir / MASK).read_bytes()
     monkeypatch.undo()
     real = Passes._make_pass
@@ -98,27 +98,27 @@ def test_an_early_end_writes_the_completed_passes(
         return real(self, step, member)
 
     monkeypatch.setattr(Passes, "_make_pass", second_hangs)
-    predict(request, loaded, termination)
+    predict(request, package, termination)
     assert "*** EARLY END *** asked to end: the best answer so far is written" in caplog.text
     assert (request.output_dir / MASK).read_bytes() == first_pass
 
 
 def test_a_case_waits_for_the_network_of_the_case_before_it(
-    make_request: Callable[..., PredictRequest], loaded: LoadedPackage, caplog: pytest.LogCaptureFixture
+    make_request: Callable[..., PredictRequest], package: LoadedPackage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While the network is in use the PET threshold is the best answer; then the network answers."""
     request = make_request(RFS, 3.0)
-    with loaded.in_use:
-        predict(request, loaded)
+    with package.in_use:
+        predict(request, package)
     assert "*** FALLBACK *** time is nearly up: no pass has been made yet" in caplog.text
-    assert "4 of 4 passes" in predict(make_request(RFS), loaded).record.summary()
+    assert "4 of 4 passes" in predict(make_request(RFS), package).record.summary()
 
 
 @pytest.mark.parametrize("uptake", [12.0, 0.0])
 def test_an_empty_mask_of_the_network_where_the_pet_shows_uptake(
     make_request: Callable[..., PredictRequest],
     case_folder: Any,
-    loaded: LoadedPackage,
+    package: LoadedPackage,
     monkeypatch: pytest.MonkeyPatch,
     uptake: float,
 ) -> None:
@@ -137,7 +137,7 @@ def test_an_empty_mask_of_the_network_where_the_pet_shows_uptake(
     if not uptake:
         case_folder.pet = Volume(np.zeros_like(case_folder.pet.array), case_folder.pet.geometry)
         case_folder.write()
-    record = predict(request, loaded).record
+    record = predict(request, package).record
     notices = [str(finding) for finding in record.notices if finding.what == "mask"]
     assert not read_mask(request).any()
     assert record.fallback_by == {}

@@ -42,7 +42,7 @@ CASE, APICES, OUTLINE = "brain case", "lung apices", "body outline"
 
 @dataclass(frozen=True)
 class Expected:
-    """Landmark of the region, whether it is sure, the warnings, and the PET threshold's mask.
+    """The landmark of the region, whether it is sure, the warnings, and the PET threshold's mask.
 
     The mask is "tumour" if it overlaps the reference, "elsewhere" if it does not, or "empty".
     """

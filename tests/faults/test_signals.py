@@ -115,7 +115,7 @@ def test_ctrl_c_keeps_the_best_answer(run: Runs) -> None:
     ],
 )
 def test_sigterm_while_the_first_step_of_four_answers_never_ends(run: Runs, at: str, written: str) -> None:
-    """Files are written when the threshold's mask is restored; the other answers have their fallbacks."""
+    """The threshold's mask is written as soon as it is restored; the other answers have their fallbacks."""
     ended = run(COMBINED, f"pause {at} {FOR_EVER_S}").start_and_pause().send(signal.SIGTERM).end()
     assert (ended.status, ended.seconds < 5) == (0, True), ended.stderr
     assert f"answers: asked to end; {written} written" in ended.stderr

@@ -81,7 +81,7 @@ def test_two_folders_with_equal_names(tmp_path: Path) -> None:
 
 
 def test_a_table_of_paths(tmp_path: Path) -> None:
-    """Relative paths start at the table; upper case and other columns do not matter."""
+    """A relative path starts at the table; upper case and other columns do not matter."""
     table = tmp_path / "cases.csv"
     table.write_text("pet;CT;note;patientid;ehr\nb.mha;/scans/a.mha;x;P 2;\nd.mha;c.mha;;P 1;e.json\n")
     assert find(table) == (

@@ -78,8 +78,9 @@ def make_uptake(muscle: float | None, fat: float | None) -> tuple[TissueUptake, 
     ids=["both agree", "fat too hot", "twice apart", "no fat", "no muscle", "neither"],
 )
 def test_scale(tissues: tuple[TissueUptake, ...], expected: tuple[float, float] | None) -> None:
-    """Expected are 0.7 in muscle and 0.4 in fat. For ratios of 1000 and 4000 the lower counts, for 2000 and 4000 their
-    geometric mean.
+    """The expected SUV is 0.7 in muscle and 0.4 in fat.
+
+    For ratios of 1000 and 4000 the lower counts, for 2000 and 4000 their geometric mean.
     """
     assert estimate_suv_scale(tissues) == (None if expected is None else pytest.approx(expected))
 

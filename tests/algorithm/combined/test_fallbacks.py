@@ -141,7 +141,7 @@ def test_the_first_possible_fallback_of_a_time(
 def test_a_fault_in_one_head_fails_only_its_answer(
     case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch, failing: str, fault: str
 ) -> None:
-    """Memory is short twice. The other answers are the same as without the fault."""
+    """A lack of memory counts only when it happens twice. The other answers are the same as without the fault."""
     add_node(case)
     predict_case(case, package)
     sound, real = read_values(case), answers.compute_head_answer

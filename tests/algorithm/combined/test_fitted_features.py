@@ -111,7 +111,7 @@ def measure_by_hook(hook: FeatureHook, case: Segmentation, deadline: Deadline) -
 
 
 def test_a_case_gets_the_mean_of_the_folds(case: CaseFolder, fitted_package: Path, code: Path) -> None:
-    """Folds answer 0.5 and 1.5, so the feature is 1 and the score 0.5 + 0.25 = 0.75."""
+    """The folds answer 0.5 and 1.5, so the feature is 1 and the score 0.5 + 0.25 = 0.75."""
     record = predict_case(case, fitted_package, code).record
     assert read_values(case)["rfs"] == pytest.approx(SURVIVAL.restricted_mean(0.75))
     assert record.fallbacks == ()
@@ -137,7 +137,7 @@ def make_clock(*seconds: float) -> Callable[[], float]:
 
 
 def test_folds_without_time_are_left_out_of_the_mean(hook: FeatureHook, caplog: pytest.LogCaptureFixture) -> None:
-    """Of 100 s the reserve takes 10. Fold 0 runs from 50 to 75 s; 15 s do not suffice for another 25 s."""
+    """Ten of 100 s are reserve. Fold 0 runs from 50 to 75 s; 15 s do not suffice for another 25 s."""
     assert measure_by_hook(hook, make_segmentation(), Deadline(100, make_clock(0.0, 50.0, 50.0, 75.0))) == {NAME: 0.5}
     assert "features of my_code: no time for 1 folds" in caplog.text
 

@@ -22,8 +22,10 @@ def make_images(*lesions: tuple[int, tuple[int, int, int]]) -> tuple[np.ndarray,
 
 
 def test_cube_is_centred_on_the_primary() -> None:
-    """GTVp at (8, 9, 10) is the centre of five voxels of the grid's own spacing; the node at (8, 9, 12) is two voxels
-    from it in x. 150 HU lie (150 - 50) / 250 above the middle of the window; SUV 10 is 2 units of 5.
+    """The voxel of GTVp at (8, 9, 10) is the centre of five voxels of the grid's own spacing.
+
+    The node at (8, 9, 12) is two voxels from it in x. 150 HU lie (150 - 50) / 250 above the middle of
+    the window; SUV 10 is 2 units of 5.
     """
     mask, ct, pet = make_images((1, (8, 9, 10)), (2, (8, 9, 12)))
     cube = make_tumour_cube(mask, ct, pet, GRID, 5, 2.0)

@@ -126,7 +126,7 @@ def test_classes_are_averaged_one_by_one() -> None:
 
 
 def test_answers_of_an_ensemble() -> None:
-    """Score 2.75 has the probability 1 / (1 + exp(-(2 x 2.75 - 1))) = 1 / (1 + exp(-4.5)), and the days of the score."""
+    """A score of 2.75 gives the probability 1 / (1 + exp(-(2 x 2.75 - 1))) = 1 / (1 + exp(-4.5)), and its days."""
     features = {"a": 3.0, "deep:rfs": 0.5}
     assert compute_head_answer(HPV, ENSEMBLE, features).probability == pytest.approx(1 / (1 + math.exp(-4.5)))
     assert compute_head_answer(RFS_DAYS, ENSEMBLE, features).value == SURVIVAL.restricted_mean(2.75)

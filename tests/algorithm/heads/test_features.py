@@ -162,8 +162,9 @@ def test_bone_that_shares_only_an_edge_or_lies_further_away_is_no_contact() -> N
 
 
 def test_bone_that_a_tumour_has_invaded_lies_within_it() -> None:
-    """Bone in the middle of one side counts for itself and its four neighbours in the side; the voxel behind it is not
-    at the surface.
+    """Bone in the middle of one side counts for this voxel and its four neighbours in the side.
+
+    The voxel behind it is not at the surface.
     """
     ct = np.zeros(CUBES.array_shape, np.float32)
     ct[4, 3, 3] = 1000
@@ -208,7 +209,7 @@ def test_dose_by_hand() -> None:
 
 
 def test_a_dose_is_brought_onto_the_grid_and_unknown_beyond() -> None:
-    """Dose rises by 1 Gy a mm along x from x = 10 mm on its own grid of 4 mm, and ends at 30 mm."""
+    """The dose rises by 1 Gy a mm along x from x = 10 mm on its own grid of 4 mm, and ends at 30 mm."""
     coarse = Geometry((6, 3, 3), (4.0, 4.0, 4.0), (10.0, 0.0, 0.0))
     ramp = np.broadcast_to(np.arange(10, 34, 4, dtype=np.float32), coarse.array_shape)
     dose = Volume(np.ascontiguousarray(ramp), coarse)

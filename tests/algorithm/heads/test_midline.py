@@ -43,7 +43,7 @@ WIDENED = [(38, 186), (15, 163), (38, 168)]
 @pytest.mark.parametrize("columns", [EVEN, *WIDENED])
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_a_region_widened_to_one_side_measures_the_same_offset(columns: tuple[int, int], mirrored: bool) -> None:
-    """Node lies 12 mm to the left. The middle of the body within columns 38 to 186 is at 223 mm: 11 mm to the right."""
+    """A node lies 12 mm to the left. In columns 38 to 186 the middle of the body is at 223 mm, 11 mm to the right."""
     ct, grid = crop(make_shoulders(), *columns)
     node, _ = crop(make_ball(BODY, LEFT_NODE_MM, 6), *columns)
     if mirrored:

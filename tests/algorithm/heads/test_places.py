@@ -69,8 +69,10 @@ def test_without_a_body_the_side_is_unknown() -> None:
 
 
 def test_the_midline_is_the_centre_of_the_body_in_the_lesions_slices() -> None:
-    """Slice 4 has the body's middle at 39 mm, other slices at 19 mm. A lesion at 24 mm lies 15 mm to the right of 39 mm;
-    over slices 4 and 5 the middle is at 29 mm, and the lesion 5 mm to the right. In a mirrored grid a growing column
+    """The body's middle is at 39 mm in slice 4, at 19 mm in the others.
+
+    A lesion at 24 mm lies 15 mm to the right of 39 mm; over slices 4 and 5 the middle is at 29 mm, and the lesion 5 mm
+    to the right. In a mirrored grid a growing column
     runs to the patient's right.
     """
     ct = np.full(WIDE.array_shape, -1000, np.float32)
@@ -152,7 +154,7 @@ def test_shape_of_the_largest_node() -> None:
 
 
 def test_heights_against_the_primary() -> None:
-    """Slices are 5 mm apart: one node lies two slices above the primary and one three below. With both above, the
+    """The slices are 5 mm apart: one node lies two slices above the primary and one three below. With both above, the
     lowest is -5 mm below. On a grid whose slices run downwards, above and below change places.
     """
     primary, nodes = np.zeros(WIDE.array_shape, bool), np.zeros(WIDE.array_shape, bool)

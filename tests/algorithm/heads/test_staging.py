@@ -141,7 +141,7 @@ def test_a_speck_decides_no_stage(voxels: int, smallest: MinLesionSizes, t: int 
 
 
 def test_specks_change_no_number_shape_or_position() -> None:
-    """Primary and node have 0.16 ml; a voxel of 0.04 ml of either label elsewhere changes only volumes."""
+    """The primary and the node have 0.16 ml; a voxel of 0.04 ml of either label elsewhere changes only volumes."""
     image = np.full(GRID.array_shape, 40, np.float32)
     mask = make_mask(4, 4)
     mask[7, 7, 7] = 0

@@ -209,7 +209,7 @@ def test_rules_without_a_threshold_add_no_lesion(logits: Logits, rules: Postproc
 @settings(deadline=None, max_examples=30)
 @given(NOISE)
 def test_lesions_cover_each_voxel_of_the_mask_once(logits: Logits) -> None:
-    """Numbers follow each label's components; means and maxima belong to the components."""
+    """The numbers follow each label's components; means and maxima belong to the components."""
     pet = np.arange(np.prod(SMALL_GRID.array_shape), dtype=np.float32).reshape(SMALL_GRID.array_shape)
     lesions = measure_lesions(logits, pet, SMALL_GRID)
     np.testing.assert_array_equal(np.append(0, lesions.label)[lesions.numbers], logits.argmax(0))

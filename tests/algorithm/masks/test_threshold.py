@@ -88,7 +88,7 @@ def test_hot_tissue_high_above_the_lower_end_of_the_brain_is_no_lesion() -> None
 
 
 def test_a_hot_lesion_of_the_chest_neither_hides_a_node_of_the_neck_nor_is_it_one() -> None:
-    """Apices lie at 60 mm. A mass of SUV 38 below 24 mm, more than 30 mm lower, blurs up to SUV 20 at 57 mm.
+    """The lungs' apices lie at 60 mm. A mass of SUV 38 below 24 mm, more than 30 mm lower, blurs up to SUV 20 at 57 mm.
 
     From SUV 20 the level would be 8.2 and the node at SUV 7 lost. The level is 41% of the node's 7, which is 2.9.
     """

@@ -87,7 +87,7 @@ class FreshNetworks(Networks):
 
 
 def test_a_cached_network_answers_as_a_fresh_one(package: ModelPackage) -> None:
-    """Sums after each of eight passes, and their mask, are equal to the byte."""
+    """The sums after each of eight passes, and their mask, are equal to the byte."""
 
     def answers(networks: Networks) -> tuple[list[bytes], bytes]:
         run = Passes(
@@ -111,7 +111,7 @@ def test_a_cached_network_answers_as_a_fresh_one(package: ModelPackage) -> None:
 
 
 def test_a_network_on_another_device_has_the_same_weights(package: ModelPackage) -> None:
-    """Memory is the same for `cpu` and `cpu:0`."""
+    """`cpu` and `cpu:0` are the same memory."""
     networks = Networks(package)
     before = [tensor.clone() for _, tensor in iterate_tensors(networks.get(U_NET, CPU))]
     after = [tensor for _, tensor in iterate_tensors(networks.get(U_NET, torch.device("cpu", 0)))]
@@ -121,7 +121,7 @@ def test_a_network_on_another_device_has_the_same_weights(package: ModelPackage)
 def test_a_member_that_cannot_be_built_is_known_at_once(
     pair_package: Path, tmp_path: Path, sign_package: Callable[..., None]
 ) -> None:
-    """Loading fails before the first member has answered."""
+    """A package fails to load before the first member has answered."""
     root = Path(shutil.copytree(pair_package, tmp_path / "package"))
     plans = json.loads((root / "plans.json").read_text())
     plans["configurations"]["segresnet"]["architecture"]["network_class_name"] = "SwinUNETR"
@@ -170,7 +170,7 @@ def run_passes(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 
 def test_a_member_that_is_too_slow_is_left_out_and_the_other_goes_on(run_passes: Callable[..., Progress]) -> None:
-    """Of 100 s, 90 s are usable. SegResNet's tiles take 30 s each, the first pass takes 8 s.
+    """Ninety of 100 s are usable. SegResNet's tiles take 30 s each, the first pass takes 8 s.
 
     After SegResNet's second tile two remain, 60 s, but only 22 s: it is given up. Then the U-Net makes a second pass, 8
     s; of the remaining 14 s a third takes 8 s (1.2 x 8 fit), and the 6 s after it are too few for the fourth.
@@ -181,7 +181,7 @@ def test_a_member_that_is_too_slow_is_left_out_and_the_other_goes_on(run_passes:
 
 
 def test_a_member_that_is_faster_is_not_judged_by_the_slower_one(run_passes: Callable[..., Progress]) -> None:
-    """Of 100 s, 90 s are usable. U-Net takes 40 s, SegResNet 4 s, then 46 s remain: too few for 1.2 x 40 s, enough for
+    """Ninety of 100 s are usable. U-Net takes 40 s, SegResNet 4 s, then 46 s remain: too few for 1.2 x 40 s, enough for
     three more of 4 s.
 
     First come U-Net, SegResNet, U-Net, SegResNet, then the same mirrored.

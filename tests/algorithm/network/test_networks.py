@@ -149,7 +149,7 @@ def change_architecture(package: ModelPackage, architecture: dict[str, Any]) -> 
 
 
 def test_segresnet_is_monais(package: ModelPackage, segresnet: dict[str, Any]) -> None:
-    """Weights and answer are the same as from MONAI's own class with the same seed."""
+    """The weights and the answer are the same as from MONAI's own class with the same seed."""
     from monai.networks.nets.segresnet import SegResNet
 
     torch.manual_seed(5)

@@ -203,7 +203,7 @@ def find_nonzero_part(case: Case) -> Geometry:
 
 
 def test_the_nonzero_part_by_hand() -> None:
-    """CT is zero except for voxels (z, y, x) 2 to 4, 3 to 5, 1 to 6; without a PET this box is the scan."""
+    """The CT is zero except for voxels (z, y, x) 2 to 4, 3 to 5, 1 to 6; without a PET this box is the scan."""
     grid = Geometry((9, 8, 7), (1.0, 2.0, 3.0), (10.0, 20.0, 30.0))
     hu = np.zeros(grid.array_shape, np.int16)
     hu[2:5, 3:6, 1:7] = -1000

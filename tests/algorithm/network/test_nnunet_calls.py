@@ -24,8 +24,9 @@ def test_steps_of_tiles() -> None:
 
 
 def test_weights_of_a_tile() -> None:
-    """Weights are a Gaussian with its maximum in the middle and no zero; they are cached, and the cache can be cleared
-    after a card failed.
+    """The weights are a Gaussian with its maximum in the middle and no zero.
+
+    They are cached, and the cache can be cleared after a card failed.
     """
     options = {"sigma_scale": 1 / 8, "value_scaling_factor": 10, "dtype": torch.float32, "device": torch.device("cpu")}
     weight = compute_gaussian((8, 8, 8), **options)

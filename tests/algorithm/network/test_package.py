@@ -42,7 +42,7 @@ def test_a_sound_package(tiny_package: Path) -> None:
 
 
 def test_spacing_is_turned_to_x_y_z(root: Path, sign_package: Callable[..., None]) -> None:
-    """Plans have the order (z, y, x)."""
+    """The plans have the order (z, y, x)."""
     edit_json(root / "plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[5.0, 2.0, 1.0]))
     sign_package(root)
     assert load_package(root).spacing_mm == (1.0, 2.0, 5.0)
@@ -272,7 +272,7 @@ def test_without_the_shipped_packages_the_message_says_how_to_get_them(
 
 
 def test_the_shipped_packages_share_their_networks(tmp_path: Path) -> None:
-    """Networks are stored in the package of 2025; the manifest of 2026 has their checksums."""
+    """The networks are stored in the package of 2025; the manifest of 2026 has their checksums."""
     both = Path(shutil.copytree(DEFAULT_PACKAGES, tmp_path / "both"))
     package = load_package(both / "hecktor2026")
     assert package.fold_files == load_package(both / "hecktor2025").fold_files
@@ -321,7 +321,7 @@ def test_nnunets_resampling_needs_known_functions_of_all_members(
 def test_options_with_which_nnunet_cannot_resample(
     tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None], options: Any, message: str
 ) -> None:
-    """Loading the package refuses them, before a case."""
+    """The package is refused when it is loaded, before a case."""
     root = Path(shutil.copytree(tiny_package, tmp_path / "package"))
     functions = dict.fromkeys(("resampling_fn_data", "resampling_fn_probabilities"), "resample_torch_fornnunet")
 

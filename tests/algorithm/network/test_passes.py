@@ -147,7 +147,7 @@ def test_all_passes_are_made_in_time(make_timed_passes: Callable[..., Passes]) -
 def test_without_a_limit_the_log_estimates_the_time(
     make_timed_passes: Callable[..., Passes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Passes have 8 tiles of 300 s: 40 min. Two follow the second one."""
+    """A pass has 8 tiles of 300 s: 40 min. Two more follow the second one."""
     caplog.set_level(logging.INFO, "hecktor")
     assert make_timed_passes(Tiles(300.0), None).make_all().done == 4
     lines = [record.getMessage() for record in caplog.records]
@@ -169,7 +169,7 @@ def test_a_pass_that_does_not_fit_is_not_started(make_timed_passes: Callable[...
 
 
 def test_a_later_pass_that_slows_down_is_left_out(make_timed_passes: Callable[..., Passes]) -> None:
-    """Pass 1 takes 8 s. Then tiles take 20 s: after two of them six remain, 120 s, but only 90 - 48 s."""
+    """The first pass takes 8 s. Then tiles take 20 s: after two of them six remain, 120 s, but only 90 - 48 s."""
     tiles = Tiles(1.0)
     passes = make_timed_passes(tiles, 100.0)
     assert passes.make_first().done == 1
@@ -322,7 +322,7 @@ def test_a_probability_of_zero_stays_finite(probability_package: ModelPackage, m
 
 
 def test_the_longest_pass_says_whether_one_more_fits(make_timed_passes: Callable[..., Passes]) -> None:
-    """Of 100 s, 90 s are usable. Pass 1 takes 8 x 5 = 40 s, and 1.2 x 40 = 48 s fit 50; pass 2 takes 8 s.
+    """Ninety of 100 s are usable. Pass 1 takes 8 x 5 = 40 s, and 1.2 x 40 = 48 s fit 50; pass 2 takes 8 s.
 
     In the remaining 42 s a pass like the second would fit five times, but not one like the first.
     """

@@ -51,7 +51,7 @@ def test_air_and_no_uptake_beyond_the_scans() -> None:
 
 
 def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage) -> None:
-    """PET is 1 in 5 of 25 slices and 0 elsewhere: mean 0.2, spread sqrt(0.2 x 0.8) = 0.4; 1 becomes 2, 0 becomes -0.5.
+    """The PET is 1 in 5 of 25 slices and 0 elsewhere: mean 0.2, spread sqrt(0.2 x 0.8) = 0.4; 1 becomes 2, 0 -0.5.
 
     CT is scaled by the training's intensities.
     """

@@ -65,7 +65,7 @@ def test_a_copy_keeps_its_passes_while_the_sum_grows(card: FakeCard, on_card: bo
 
 
 def test_a_copy_in_flight_is_not_read(card: FakeCard) -> None:
-    """Memory of the copy holds NaN until its event, and a later pass does not change the copy."""
+    """The copy's memory holds NaN until its event, and a later pass does not change the copy."""
     passes = PassSum()
     passes.add(fill(1.0), on_card=True)
     passes.start_copy()
@@ -120,7 +120,7 @@ def test_the_last_complete_copy_answers_when_the_deadline_stops_a_card(
 
 
 def test_all_passes_answer_when_the_deadline_stops_a_cpu(package: ModelPackage) -> None:
-    """Sums are in RAM, so no pass is lost."""
+    """The sums are in RAM, so no pass is lost."""
     deadline = Deadline(600)
     passes = Passes(NetworkImage.from_channels(DATA), PASSES, Networks(package), deadline, CPU)
     calls = itertools.count(1)
@@ -159,7 +159,7 @@ def test_a_card_that_is_lost_in_a_copy(
     monkeypatch: pytest.MonkeyPatch,
     call: int,
 ) -> None:
-    """Lose the card in the first copy, a later one, and the last: the answer still holds all passes."""
+    """The card is lost in the first copy, a later one, and the last: the answer still holds all passes."""
     calls = itertools.count(1)
     real = PassSum.start_copy
 

@@ -37,7 +37,7 @@ def test_grid_over_covers_the_box_and_no_more_than_a_voxel_beyond(
 
 
 def test_grid_over_by_hand() -> None:
-    """Boxes from 0 to 10 mm at 3 mm need 4 voxels: 12 mm about the centre 5, so edges -1 and 11, first centre 0.5."""
+    """A box from 0 to 10 mm at 3 mm needs 4 voxels: 12 mm about the centre 5, so edges -1 and 11, first centre 0.5."""
     grid = make_grid_over((0, 0, 0), (10, 10, 10), (3.0, 3.0, 3.0))
     assert grid.size == (4, 4, 4)
     assert grid.origin_mm == pytest.approx((0.5, 0.5, 0.5))

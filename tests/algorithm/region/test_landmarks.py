@@ -106,7 +106,7 @@ def test_a_part_enclosed_by_bone_without_uptake_is_no_brain() -> None:
 
 @pytest.mark.parametrize("padded", [True, False])
 def test_a_pet_that_ends_below_the_head_does_not_speak_against_a_brain(padded: bool) -> None:
-    """PET covers z below 200 only or holds zeros from there, the brain lies from 230 upwards."""
+    """The PET covers z below 200 only or holds zeros from there, the brain lies from 230 upwards."""
     scan = Scan().with_brain()
     scan.suv[150:] = 0.0
     slices = 200 if padded else 150

@@ -71,7 +71,7 @@ def test_without_a_primary_there_is_no_t_stage() -> None:
     ids=["none", "one small", "one large", "contralateral", "two", "nearly 6 cm", "above 6 cm"],
 )
 def test_n_stage_by_number_size_and_side(nodes: tuple[tuple[float, float], ...], stage: str) -> None:
-    """Primary tumour lies on the left; reactive nodes on the right do not count."""
+    """The primary tumour lies on the left; reactive nodes on the right do not count."""
     metastases = [make_lesion(2, diameter, x) for diameter, x in nodes]
     assert n_stage(make_disease(make_lesion(1, 25.0, 19.0), *metastases, make_lesion(0, 8.0, -30.0))) == stage
 
