@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
     submission: Path | str | None = None,
     edition: str = DEFAULT_EDITION,
     output: Path | str | None = None,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
     bounding_boxes: Path | str | None = None,
     seed: int = DEFAULT_SEED,
     bootstraps: int = DEFAULT_BOOTSTRAPS,
@@ -99,7 +99,7 @@ def evaluate_teams(  # noqa: PLR0913 - keyword options of a public function
     task: str | None = None,
     edition: str = DEFAULT_EDITION,
     output: Path | str | None = None,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
     bounding_boxes: Path | str | None = None,
     seed: int = DEFAULT_SEED,
     bootstraps: int = DEFAULT_BOOTSTRAPS,
@@ -302,13 +302,19 @@ def _read_masks(
         return _LoadedPair(volume.array, predicted, volume.geometry.spacing_mm)
     if isinstance(reference, Path | str) or isinstance(prediction, Path | str):
         raise HecktorError("score_masks", "found an array and a path", "two arrays or two paths")
-    if spacing_mm is None or len(tuple(spacing_mm)) != 3 or not all(0 < size < np.inf for size in spacing_mm):
-        raise HecktorError("spacing_mm", f"found {spacing_mm}", "three distances (x, y, z) in mm above 0")
+    if not _is_spacing(spacing_mm):
+        raise HecktorError("spacing_mm", f"found {spacing_mm!r}", "three distances (x, y, z) in mm above 0")
     _check_array(reference, "reference", GroundTruthError)
     _check_array(prediction, "prediction", PredictionError)
     if reference.shape != prediction.shape:
         raise PredictionError("prediction", f"shape {prediction.shape}", f"{reference.shape} as the reference")
     return _LoadedPair(reference, PredictedMask(prediction), spacing_mm)
+
+
+def _is_spacing(spacing_mm: object) -> TypeGuard[tuple[float, float, float]]:
+    if not isinstance(spacing_mm, Sequence | np.ndarray) or len(spacing_mm) != 3:
+        return False
+    return all(isinstance(size, int | float | np.number) and 0 < size < np.inf for size in spacing_mm)
 
 
 def _check_array(mask: object, name: str, error: type[HecktorError]) -> None:

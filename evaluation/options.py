@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
@@ -47,7 +47,7 @@ class EvaluationRequest:
     edition: str = DEFAULT_EDITION
     predictions: Path | None = None
     bounding_boxes: Path | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = DEFAULT_SEED
     bootstraps: int = DEFAULT_BOOTSTRAPS
     workers: Workers = 1

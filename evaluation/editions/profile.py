@@ -130,13 +130,13 @@ def parse_rules(content: object, kind: Kind, where: str) -> Rules:
 _OPTION: Final = "--option"
 
 
-def with_options(profile: TaskProfile, options: Mapping[str, str]) -> TaskProfile:
+def with_options(profile: TaskProfile, options: Mapping[str, Any]) -> TaskProfile:
     """Return the profile with some rules changed.
 
     Args:
         profile: Profile of a task.
-        options: Values by rule, as in `--option rule=value`. A value is spelled as in an edition's file; its quotes may
-            be left out. `answer.rule` changes one answer, `rule` changes every answer that has the rule.
+        options: Values by rule, as in `--option rule=value`: the text of an edition's file, in which quotes may be left
+            out, or the value itself. `answer.rule` changes one answer, `rule` changes every answer that has the rule.
 
     Raises:
         HecktorError: A rule is unknown, a value is not valid, or a ranked metric is not measured under the new rules.
@@ -162,7 +162,9 @@ def with_options(profile: TaskProfile, options: Mapping[str, str]) -> TaskProfil
     return replace(profile, answers=answers)
 
 
-def _parse_value(value: str) -> object:
+def _parse_value(value: object) -> object:
+    if not isinstance(value, str):
+        return value
     try:
         return parse_json(value, _OPTION, error=HecktorError)
     except HecktorError:

@@ -14,6 +14,7 @@ from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import write_mask
 from evaluation import evaluate, evaluate_teams, rank, score_masks
 from evaluation.cli import main
+from evaluation.editions.profile import load_profile, with_options
 from evaluation.ranking.cli import main as rank_main
 
 TRUTH = "PatientID,Relapse,RFS\nP1,1,10\nP2,1,20\nP3,0,30\n"
@@ -76,6 +77,14 @@ def test_a_mask_outside_the_field_of_view_is_a_warning(tmp_path, blank, grid):
         (np.zeros((2, 2)), np.zeros((2, 2)), (1.0, 1.0, 1.0), GroundTruthError, r"array with axes \(z, y, x\)"),
         (np.zeros((2, 2, 2)), np.full((2, 2, 2), 3), (1.0, 1.0, 1.0), PredictionError, "other labels"),
         (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), None, HecktorError, "spacing_mm: found None"),
+        (
+            np.zeros((2, 2, 2)),
+            np.zeros((2, 2, 2)),
+            1.0,
+            HecktorError,
+            "spacing_mm: found 1.0, expected three distances",
+        ),
+        (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), (1.0, 1.0, "1"), HecktorError, "expected three distances"),
         (np.zeros((2, 2, 2)), "mask.mha", None, HecktorError, "found an array and a path"),
         ("a.mha", "b.mha", (1.0, 1.0, 1.0), HecktorError, "given with paths"),
         ("a.mha", "b.mha", None, GroundTruthError, "a.mha"),
@@ -93,6 +102,12 @@ def test_an_evaluation_is_the_content_of_metrics_json(tables):
     arguments = ["--task", "2", "--predictions", str(tables / "good.csv"), "--ground-truth", str(tables / "truth.csv")]
     assert main([*arguments, "--output", str(tables / "good"), "--bootstraps", "20"]) == 0
     assert json.loads((tables / "good" / "metrics.json").read_text()) == result.to_dict()
+
+
+@pytest.mark.parametrize("threshold", [0.1, "0.1"])
+def test_options_are_texts_or_values(threshold):
+    profile = with_options(load_profile("hecktor2025").task("segmentation"), {"iou_threshold": threshold})
+    assert profile.answers["segmentation"].rules.iou_threshold == 0.1
 
 
 def test_errors_are_those_of_the_command_line(tables):
