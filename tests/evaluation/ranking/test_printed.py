@@ -43,7 +43,7 @@ def golden():
 
 
 @pytest.fixture
-def printed(tmp_path):
+def rank_table(tmp_path):
     """Write a table, rank it and return the leaderboard."""
 
     def rank(lines, **options):
@@ -63,10 +63,10 @@ def rename_columns(lines, reason_of=lambda line: ""):
     ]
 
 
-def test_2020_ranks_as_published_and_shows_the_others_without_a_rank(golden, printed):
+def test_2020_ranks_as_published_and_shows_the_others_without_a_rank(golden, rank_table):
     """Five ranked teams have a higher mean DSC than DCPT's 0.7049, six a higher one than ucl_charp's 0.6765."""
     lines = golden("hecktor2020_task1")
-    board = printed(
+    board = rank_table(
         rename_columns(lines, lambda line: "" if line["rank"] else "no paper"), edition="hecktor2020", task="1"
     )
     published = {line["team"]: int(line["rank"]) for line in lines if line["rank"]}
@@ -76,13 +76,13 @@ def test_2020_ranks_as_published_and_shows_the_others_without_a_rank(golden, pri
     assert len(places) == len(lines) - len(published)
 
 
-def test_2021_ranks_as_published_with_the_digits_of_the_text(golden, printed):
+def test_2021_ranks_as_published_with_the_digits_of_the_text(golden, rank_table):
     """BAMF has the highest DSC and the lowest HD95 of all, so that no ranked team stands above it."""
     lines = golden("hecktor2021_task1")
     assert {line["team"] for line in lines if line["hd95_mm"] == "3.0882"} == set(DIGITS_OF_2021)
     lines = [{**line, "hd95_mm": DIGITS_OF_2021.get(line["team"], line["hd95_mm"])} for line in lines]
     disqualified = rename_columns(lines, lambda line: line["rank"] if line["rank"] == "disqualified" else "")
-    board = printed(disqualified, edition="hecktor2021", task="1")
+    board = rank_table(disqualified, edition="hecktor2021", task="1")
     assert board.ranks == {line["team"]: int(line["rank"]) for line in lines if line["rank"] != "disqualified"}
     assert [entry["place"] for entry in board.to_dict()["out_of_competition"] if entry["team"] == "BAMF"] == [0]
     # Without the rule for ties the sum of ranks leaves teams level.
@@ -95,10 +95,10 @@ def test_the_f1_column_of_2021_is_the_harmonic_mean_of_precision_and_recall(gold
         assert harmonic_mean_metric(p, r)(np.ones((1, 1)))[0] == pytest.approx(float(line["f1"]), abs=1e-4)
 
 
-def test_ties_of_2020_go_to_the_higher_precision(printed):
+def test_ties_of_2020_go_to_the_higher_precision(rank_table):
     values = {"a": (0.7, 0.8), "b": (0.7, 0.9), "c": (0.6, 1.0)}
     table = [{"team": team, "gtvp_dsc_mean": dsc, "gtvp_precision_mean": p} for team, (dsc, p) in values.items()]
-    assert printed(table, edition="hecktor2020", task="1").order == ("b", "a", "c")
+    assert rank_table(table, edition="hecktor2020", task="1").order == ("b", "a", "c")
 
 
 @pytest.mark.parametrize("edition", ["hecktor2022", "hntsmrg2024"])
@@ -107,17 +107,17 @@ def test_the_mean_of_aggregated_dsc_decides(edition):
     assert ranking.schemes[ranking.official] == "dsc_agg_mean"
 
 
-def test_2021_ranks_risks_as_published_with_their_printed_mean(golden, printed):
+def test_2021_ranks_risks_as_published_with_their_printed_mean(golden, rank_table):
     """The overview gives 0.6402 as the mean of the 17 C-indices."""
     lines = golden("hecktor2021_tasks2_3")
     table = [{"team": line["team"], "c_index": line["c_index_task2"]} for line in reversed(lines)]
-    board = printed(table, edition="hecktor2021", task="2", mean=True)
+    board = rank_table(table, edition="hecktor2021", task="2", mean=True)
     assert list(board.order) == [line["team"] for line in lines]
     (mean,) = board.to_dict()["out_of_competition"]
     assert mean["metrics"]["c_index"]["value"] == pytest.approx(0.6402, abs=5e-5)
 
 
-def test_2025_ranks_five_teams_by_both_counts(golden, printed):
+def test_2025_ranks_five_teams_by_both_counts(golden, rank_table):
     """The published order needs teams that are not printed; what follows from the five is computed by hand."""
     five = [line for line in golden("hecktor2025") if line["task"] == "1"]
     table = [
@@ -125,7 +125,7 @@ def test_2025_ranks_five_teams_by_both_counts(golden, printed):
         | {"GTVp mean DSC": line["metric1"], "gtvn_dsc_agg": line["metric2"], "gtvn_f1_agg_value": line["metric3"]}
         for line in five
     ]
-    board = printed(table, task="1")
+    board = rank_table(table, task="1")
     by_hand = {line["team"]: line for line in golden("hecktor2025_task1_borda_of_five")}
     for entry in board.to_dict()["teams"]:
         line, rankings = by_hand[entry["team"]], entry["rankings"]
@@ -133,25 +133,25 @@ def test_2025_ranks_five_teams_by_both_counts(golden, printed):
         assert rankings["nested_borda"]["rank_sum"] == int(line["nested_min_total"])
         assert rankings["flat_borda"]["points"] == int(line["flat_points_K_minus_r"])
         assert rankings["flat_borda"]["rank"] == int(line["flat_rank"])
-    average = printed(table, task="1", ties="average").to_dict()
+    average = rank_table(table, task="1", ties="average").to_dict()
     assert {entry["team"]: entry["rank"] for entry in average["teams"]} == {
         team: int(line["nested_average_rank"]) for team, line in by_hand.items()
     }
 
 
-def test_2025_ranks_risks_as_published(golden, printed):
+def test_2025_ranks_risks_as_published(golden, rank_table):
     """HDUMedAI and Alien-seg have the same C-index and share the second rank."""
     lines = [line for line in golden("hecktor2025") if line["task"] == "2"]
-    board = printed([{"team": line["team"], "c_index": line["metric1"]} for line in lines], task="2")
+    board = rank_table([{"team": line["team"], "c_index": line["metric1"]} for line in lines], task="2")
     assert board.ranks == {line["team"]: int(line["rank"]) for line in lines}
 
 
-def test_hnts_mrg_places_baseline_and_annotators_around_the_winner(golden, printed):
+def test_hnts_mrg_places_baseline_and_annotators_around_the_winner(golden, rank_table):
     """Task 1: TUMOR 0.825, baseline 0.817, annotators 0.806: both stand below the only ranked team."""
     values = {line["item"]: line["dscagg_mean"] for line in golden("hntsmrg2024")}
     names = {"task1_TUMOR": "", "task1_nnunet_baseline": "baseline", "interobserver_dscagg_pre": "annotators"}
     table = [{"team": name, "dsc_agg_mean": values[name], "out_of_competition": why} for name, why in names.items()]
-    board = printed(table, edition="hntsmrg2024", task="pre-rt")
+    board = rank_table(table, edition="hntsmrg2024", task="pre-rt")
     assert board.ranks == {"task1_TUMOR": 1}
     assert [(entry["team"], entry["place"]) for entry in board.to_dict()["out_of_competition"]] == [
         ("task1_nnunet_baseline", 1),
@@ -162,8 +162,8 @@ def test_hnts_mrg_places_baseline_and_annotators_around_the_winner(golden, print
 TWO = [{"team": "a", "c_index": "0.6", "rank": "2"}, {"team": "b", "c_index": "0.7", "rank": "1"}]
 
 
-def test_the_leaderboard_says_that_nothing_is_tested(printed):
-    board = printed(TWO, task="rfs").to_dict()
+def test_the_leaderboard_says_that_nothing_is_tested(rank_table):
+    board = rank_table(TWO, task="rfs").to_dict()
     assert (board["stability"], board["comparisons"]) == (None, None)
     assert "significance is not tested" in board["without_stability_because"]
     assert board["provenance"]["table"] == "published.csv"
@@ -186,10 +186,10 @@ def test_the_command_names_columns_that_it_does_not_use(tmp_path, capsys):
     assert again.ranks == {"b": 1, "a": 2}
 
 
-def test_an_infinite_distance_is_last_and_a_team_without_a_value_has_no_rank(printed):
+def test_an_infinite_distance_is_last_and_a_team_without_a_value_has_no_rank(rank_table):
     distances = {"a": "inf", "b": "3.1", "c": ""}
     lines = [{"team": name, "gtvp_dsc_mean": "0.5", "gtvp_hd95_median_mm": mm} for name, mm in distances.items()]
-    board = printed(lines, edition="hecktor2021", task="1")
+    board = rank_table(lines, edition="hecktor2021", task="1")
     assert board.ranks == {"b": 1, "a": 2}
     assert [team.team for team in board.incomplete] == ["c"]
 
@@ -210,30 +210,30 @@ def test_an_infinite_distance_is_last_and_a_team_without_a_value_has_no_rank(pri
         ([{"team": "a", "c_index": ""}], "no team has a value"),
     ],
 )
-def test_faults_of_a_table_are_named(printed, lines, message):
+def test_faults_of_a_table_are_named(rank_table, lines, message):
     with pytest.raises(HecktorError, match=message.replace("(", r"\(")):
-        printed(lines, task="2")
+        rank_table(lines, task="2")
 
 
-def test_an_option_that_needs_rows_is_refused(printed):
+def test_an_option_that_needs_rows_is_refused(rank_table):
     with pytest.raises(HecktorError, match="--table: together with --seed"):
-        printed(TWO, task="2", seed=1)
+        rank_table(TWO, task="2", seed=1)
 
 
-def test_descriptors_are_part_of_the_leaderboard(tmp_path, printed):
+def test_descriptors_are_part_of_the_leaderboard(tmp_path, rank_table):
     """Table 2 of the HECKTOR 2025 overview names backbone and loss; a team without a row has empty ones."""
     methods = tmp_path / "methods.csv"
     methods.write_text("Team,Backbone,Loss\nb,STU-Net,Dice + CE\n", encoding="utf-8")
-    board = printed(TWO, task="2", methods=methods)
+    board = rank_table(TWO, task="2", methods=methods)
     assert board.methods == {"b": {"Backbone": "STU-Net", "Loss": "Dice + CE"}, "a": {"Backbone": "", "Loss": ""}}
     lines = list(csv.DictReader(io.StringIO(format_board_csv(board))))
     assert [(line["team"], line["method_Backbone"]) for line in lines] == [("b", "STU-Net"), ("a", "")]
 
 
-def test_an_incomplete_team_has_its_descriptors_in_the_same_columns(tmp_path, printed):
+def test_an_incomplete_team_has_its_descriptors_in_the_same_columns(tmp_path, rank_table):
     methods = tmp_path / "methods.csv"
     methods.write_text("team,Backbone\na,nnU-Net\nb,STU-Net\nc,U-Net\n", encoding="utf-8")
-    board = printed([*TWO, {"team": "c", "c_index": "", "rank": ""}], task="2", methods=methods)
+    board = rank_table([*TWO, {"team": "c", "c_index": "", "rank": ""}], task="2", methods=methods)
     lines = list(csv.DictReader(io.StringIO(format_board_csv(board))))
     assert "Backbone" not in lines[0]
     assert (lines[2]["team"], lines[2]["method_Backbone"]) == ("c", "U-Net")
@@ -248,8 +248,8 @@ def test_an_incomplete_team_has_its_descriptors_in_the_same_columns(tmp_path, pr
         ("Loss\nCE\n", "methods.csv: columns Loss"),
     ],
 )
-def test_faults_of_descriptors_are_named(tmp_path, printed, text, message):
+def test_faults_of_descriptors_are_named(tmp_path, rank_table, text, message):
     methods = tmp_path / "methods.csv"
     methods.write_text(text, encoding="utf-8")
     with pytest.raises(HecktorError, match=message):
-        printed(TWO, task="2", methods=methods)
+        rank_table(TWO, task="2", methods=methods)

@@ -25,7 +25,7 @@ EDITS = 60
 
 
 @pytest.fixture(scope="module")
-def ranked(valid_metrics: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results_of_module(valid_metrics: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rank two teams of one task, a row out of competition and the mean, with bootstrap rankings and tests."""
     folder = tmp_path_factory.mktemp("ranked") / "task1"
     for team in ("A", "B", "C"):
@@ -39,9 +39,9 @@ def ranked(valid_metrics: Any, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture
-def results(ranked: Path, tmp_path: Path) -> Path:
+def results(results_of_module: Path, tmp_path: Path) -> Path:
     """Copy the results, so that a test may change them."""
-    return shutil.copytree(ranked, tmp_path / "results")
+    return shutil.copytree(results_of_module, tmp_path / "results")
 
 
 def test_random_damage_is_refused_or_harmless(results: Path, tmp_path: Path) -> None:
@@ -107,14 +107,14 @@ def test_rank_refuses_the_names_that_the_report_refuses(results: Path, tmp_path:
     board = json.loads(file.read_text())
     board["teams"][0]["team"] = name
     file.write_text(json.dumps(board))
-    ranked = [str(results / "task1" / "B" / "metrics.json"), "--output", str(tmp_path / "ranked")]
+    arguments = [str(results / "task1" / "B" / "metrics.json"), "--output", str(tmp_path / "ranked")]
     for call in (
         lambda: report(["--results", str(results), "--output", str(tmp_path / "report.html")]),
-        lambda: rank([*ranked, "--names", name]),
+        lambda: rank([*arguments, "--names", name]),
         lambda: (
-            rank([*ranked, "--out-of-competition", f"{name or 'x'}={ranked[0]}"])
+            rank([*arguments, "--out-of-competition", f"{name or 'x'}={arguments[0]}"])
             if name.strip()
-            else rank([*ranked, "--names", name])
+            else rank([*arguments, "--names", name])
         ),
     ):
         with pytest.raises(HecktorError, match="printable") as problem:

@@ -79,7 +79,7 @@ def cohort(toy: ToyCohort, nodes: np.ndarray) -> ViewerCohort:
 
 
 @pytest.fixture
-def ranked(tmp_path: Path, phase_of, nodes: np.ndarray) -> Path:
+def ranked_cohort(tmp_path: Path, phase_of, nodes: np.ndarray) -> Path:
     """Write two cases as the platform mounts them, and results of `near` and of `none`, which predicts nothing for C-2."""
     folder = tmp_path / "results" / "task1"
     folder.mkdir(parents=True)

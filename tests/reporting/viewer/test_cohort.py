@@ -16,13 +16,13 @@ from reporting.viewer.cohort import ViewerRequest, find_cohort, sort_cases, to_j
 from tests.reporting.viewer.conftest import GRID, ToyCohort
 
 
-def test_values_come_from_the_rows(ranked: Path) -> None:
+def test_values_come_from_the_rows(ranked_cohort: Path) -> None:
     """Shifted by one voxel, 3/4 of the GTVp and 2/3 of the larger GTVn remain, and nothing of the single voxel.
 
     GTVp: DSC 48 / 64 = 0.75. GTVn: 12 of 18 + 1 voxels, DSC 2 x 12 / 38 = 0.6316. Volumes: 64 and 19 voxels of
     0.012 ml.
     """
-    listing = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results")).listing
+    listing = find_cohort(ViewerRequest(ranked_cohort / "cohort", ranked_cohort / "results")).listing
     assert [team["name"] for team in listing["teams"]] == ["near", "none"]
     assert [case["centre"] for case in listing["cases"]] == ["CHUM", "MDA"]
     values = listing["cases"][1]["values"]
@@ -35,35 +35,37 @@ def test_values_come_from_the_rows(ranked: Path) -> None:
     assert listing["cases"][1]["facts"] == "GTVp 0.8 ml · GTVn 0.2 ml in 2 lesions"
 
 
-def test_masks_come_from_the_results_or_another_folder(ranked: Path) -> None:
+def test_masks_come_from_the_results_or_another_folder(ranked_cohort: Path) -> None:
     """In the results only `near` has masks; `third` has no results and is shown last."""
-    write_mask(ranked / "third" / "C-2.mha", np.zeros(GRID.array_shape, np.uint8), GRID)
-    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results", {"third": ranked / "third"}))
+    write_mask(ranked_cohort / "third" / "C-2.mha", np.zeros(GRID.array_shape, np.uint8), GRID)
+    cohort = find_cohort(
+        ViewerRequest(ranked_cohort / "cohort", ranked_cohort / "results", {"third": ranked_cohort / "third"})
+    )
     assert set(cohort.cases["C-1"].files.predictions) == {"near"}
     assert set(cohort.cases["C-2"].files.predictions) == {"near", "third"}
     assert [team["name"] for team in cohort.listing["teams"]] == ["near", "none", "third"]
     assert set(cohort.listing["cases"][0]["values"]["gtvp_dsc"]) == {"near", "none"}
 
 
-def test_another_cohort_stops_the_viewer(ranked: Path, nodes: np.ndarray) -> None:
+def test_another_cohort_stops_the_viewer(ranked_cohort: Path, nodes: np.ndarray) -> None:
     """References have 64 voxels of GTVp. The first case is compared at the start, the others when they are shown."""
-    folder = ranked / "cohort" / "ground_truth"
+    folder = ranked_cohort / "cohort" / "ground_truth"
     changed = nodes.copy()
     changed[0, 0, 0] = 1
     message = "65 voxels of GTVp, expected the 64 that were scored; is this another cohort?"
     write_mask(folder / "C-2.mha", changed, GRID)
-    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+    cohort = find_cohort(ViewerRequest(ranked_cohort / "cohort", ranked_cohort / "results"))
     with pytest.raises(GroundTruthError, match=f"C-2.mha: {re.escape(message)}"):
         build_case(cohort.cases["C-2"])
     write_mask(folder / "C-1.mha", changed, GRID)
     with pytest.raises(GroundTruthError, match=f"C-1.mha: {re.escape(message)}"):
-        find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+        find_cohort(ViewerRequest(ranked_cohort / "cohort", ranked_cohort / "results"))
 
 
-def test_teams_without_masks_and_masks_of_another_run_are_notes(ranked: Path, nodes: np.ndarray) -> None:
+def test_teams_without_masks_and_masks_of_another_run_are_notes(ranked_cohort: Path, nodes: np.ndarray) -> None:
     """In the results `none` has no masks; the GTVp of `near` had 64 voxels and now has 0."""
-    write_mask(ranked / "results" / "task1" / "near" / "predictions" / "C-1.mha", nodes * (nodes == 2), GRID)
-    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+    write_mask(ranked_cohort / "results" / "task1" / "near" / "predictions" / "C-1.mha", nodes * (nodes == 2), GRID)
+    cohort = find_cohort(ViewerRequest(ranked_cohort / "cohort", ranked_cohort / "results"))
     assert cohort.notes == ("no masks of none, whose contours are not shown (--masks TEAM=FOLDER)",)
     content = build_case(cohort.cases["C-1"])
     assert content["notes"] == [
@@ -72,9 +74,11 @@ def test_teams_without_masks_and_masks_of_another_run_are_notes(ranked: Path, no
     ]
 
 
-def test_lesions_are_matched_by_the_edition_of_the_results(ranked: Path) -> None:
+def test_lesions_are_matched_by_the_edition_of_the_results(ranked_cohort: Path) -> None:
     """HECKTOR 2021 measures distances of GTVp, HECKTOR 2025 measures none."""
-    request = ViewerRequest(ranked / "cohort", masks={"near": ranked / "results" / "task1" / "near" / "predictions"})
+    request = ViewerRequest(
+        ranked_cohort / "cohort", masks={"near": ranked_cohort / "results" / "task1" / "near" / "predictions"}
+    )
     surfaces = {
         edition: find_cohort(replace(request, edition=edition)).cases["C-1"].rules.surfaces
         for edition in ("hecktor2021", "hecktor2025")
@@ -82,9 +86,9 @@ def test_lesions_are_matched_by_the_edition_of_the_results(ranked: Path) -> None
     assert surfaces == {"hecktor2021": "gtvp", "hecktor2025": "none"}
 
 
-def test_the_worst_cases_have_the_lowest_mean_of_the_first_metric(ranked: Path) -> None:
+def test_the_worst_cases_have_the_lowest_mean_of_the_first_metric(ranked_cohort: Path) -> None:
     """Mean GTVp DSC: 1 of C-1 and 0.375 of C-2."""
-    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+    cohort = find_cohort(ViewerRequest(ranked_cohort / "cohort", ranked_cohort / "results"))
     assert list(cohort.select_worst(1).cases) == ["C-2"]
     assert [case["case"] for case in cohort.select_worst(1).listing["cases"]] == ["C-2"]
     assert list(cohort.select_worst(5).cases) == ["C-1", "C-2"]

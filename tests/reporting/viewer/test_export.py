@@ -53,11 +53,26 @@ def test_a_failed_export_leaves_the_earlier_page(cohort: ViewerCohort, tmp_path:
     assert page.read_bytes() == before
 
 
-def test_the_report_writes_a_page_of_the_worst_cases(ranked: Path) -> None:
+def test_the_report_writes_a_page_of_the_worst_cases(ranked_cohort: Path) -> None:
     """Mean GTVp DSC: 1 of C-1 and 0.375 of C-2."""
-    options = ["--results", str(ranked / "results"), "--output", str(ranked / "report.html"), "--max-patients", "0"]
-    scans = ["--cases", "--cohort", str(ranked / "cohort"), "--viewer", str(ranked / "viewer"), "--viewer-cases", "1"]
+    options = [
+        "--results",
+        str(ranked_cohort / "results"),
+        "--output",
+        str(ranked_cohort / "report.html"),
+        "--max-patients",
+        "0",
+    ]
+    scans = [
+        "--cases",
+        "--cohort",
+        str(ranked_cohort / "cohort"),
+        "--viewer",
+        str(ranked_cohort / "viewer"),
+        "--viewer-cases",
+        "1",
+    ]
     assert report([*options, *scans]) == 0
-    assert list(read_cases(ranked / "viewer" / "index.html")) == ["C-2"]
+    assert list(read_cases(ranked_cohort / "viewer" / "index.html")) == ["C-2"]
     with pytest.raises(HecktorError, match="--viewer: found without --cohort, expected both"):
-        report([*options, "--cases", "--viewer", str(ranked / "viewer")])
+        report([*options, "--cases", "--viewer", str(ranked_cohort / "viewer")])
