@@ -107,7 +107,7 @@ class Predictor:
             HecktorError: A file is absent or cannot be used, or the task has no mask and `ehr` is None.
         """
         files = make_case_files(Path(ct), None if pet is None else Path(pet), None if ehr is None else Path(ehr))
-        algorithm = self.algorithm if ehr is not None else self._mask_alone()
+        algorithm = self.algorithm if ehr is not None else self._select_only_mask()
         return self._predict(files, algorithm, probabilities_dir)
 
     def predict_arrays(
@@ -131,7 +131,9 @@ class Predictor:
         Raises:
             HecktorError: An array does not fit its geometry, or the case cannot be answered.
         """
-        return self._predict(CaseVolumes(_volume("CT", ct, ct_geometry), _volume("PET", pet, pet_geometry), ehr or {}))
+        return self._predict(
+            CaseVolumes(_make_volume("CT", ct, ct_geometry), _make_volume("PET", pet, pet_geometry), ehr or {})
+        )
 
     def _predict(
         self, source: CaseSource, algorithm: Algorithm | None = None, probabilities_dir: Path | None = None
@@ -144,13 +146,13 @@ class Predictor:
         )
         return predict(request, self._loaded)
 
-    def _mask_alone(self) -> Algorithm:
+    def _select_only_mask(self) -> Algorithm:
         if self.algorithm.mask_spec is None:
             raise InputError("ehr", "not given", f"the clinical variables for {self.algorithm.name}")
         return self.algorithm.model_copy(update={"answers": (self.algorithm.mask_spec,)})
 
 
-def _volume(name: str, array: npt.NDArray[Any], geometry: Geometry) -> Volume:
+def _make_volume(name: str, array: npt.NDArray[Any], geometry: Geometry) -> Volume:
     if array.shape != geometry.array_shape:
         expected = f"{geometry.array_shape} (z, y, x) as in its geometry"
         raise InputError(name, f"an array of shape {array.shape}", expected)

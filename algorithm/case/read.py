@@ -232,7 +232,7 @@ class _Reader:
         return case if dose is None else replace(case, dose=_read_dose(dose.path_under(root), self.notices))
 
     def read_files(self, ct_path: Path, pet_path: Path | None, ehr_path: Path | None) -> Case:
-        patient, suv_factor = self._patient(self._record(ehr_path))
+        patient, suv_factor = self._make_patient(self._read_record(ehr_path))
         ct = clean_ct(_check_size(read_volume(ct_path), ct_path.name), f"CT {ct_path.name}", self.notices)
         pet: Volume | None = None
         if pet_path is not None:
@@ -243,7 +243,7 @@ class _Reader:
 
     def read_memory(self, scans: CaseVolumes) -> Case:
         record = parse_ehr(scans.ehr, "ehr", self.edition.clinical, self.edition.suv_factor)
-        patient, suv_factor = self._patient(record)
+        patient, suv_factor = self._make_patient(record)
         ct = clean_ct(_check_size(scans.ct, "CT"), "CT", self.notices)
         pet: Volume | None = None
         with self._tolerate(CT_ALONE):
@@ -277,7 +277,7 @@ class _Reader:
         path = find_input(source, socket, self.notices)
         return find_image(path) if required is not None or path.exists() else None
 
-    def _record(self, path: Path | None) -> PatientRecord | None:
+    def _read_record(self, path: Path | None) -> PatientRecord | None:
         """Read `ehr.json`; its absence only gives a notice for an algorithm that answers only a mask."""
         record: PatientRecord | None = None
         if path is None or (not self.algorithm.head_specs and not path.exists()):
@@ -287,7 +287,7 @@ class _Reader:
                 record = read_ehr(path, self.edition.clinical, self.edition.suv_factor)
         return record
 
-    def _patient(self, record: PatientRecord | None) -> tuple[Patient, float | None]:
+    def _make_patient(self, record: PatientRecord | None) -> tuple[Patient, float | None]:
         if record is None:
             return Patient(dict.fromkeys(variable.name for variable in self.edition.clinical)), None
         for finding in record.warnings:

@@ -122,7 +122,7 @@ class _Head(Document):
     survival: Survival | None = None
 
     @model_serializer(mode="wrap")
-    def _without_absent_parts(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _drop_absent_parts(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         content: dict[str, Any] = handler(self)
         last = {key: content.pop(key) for key in ("threshold", "calibration", "survival")}
         written = {key: value for key, value in content.items() if value or key not in ("classes", "fitted")}
@@ -154,7 +154,7 @@ class LinearHead(_Head):
     terms: tuple[Term, ...]
 
     @model_validator(mode="after")
-    def _has_one_number_for_each_score(self) -> Self:
+    def _check_number_of_scores(self) -> Self:
         _check_classes(self.classes)
         scores = max(1, len(self.classes))
         if any(len(numbers) != scores for numbers in (self.intercepts, *(term.weights for term in self.terms))):
@@ -248,7 +248,7 @@ class CustomHead(_Head):
     _predict: Callable[[Patients], Floats] | None = PrivateAttr(None)
 
     @model_validator(mode="after")
-    def _is_fitted_to_classes(self) -> Self:
+    def _check_fitted_classes(self) -> Self:
         _check_classes(self.classes)
         if not set(self.fitted) <= set(self.classes) or bool(self.classes) != (len(self.fitted) > 1):
             raise ValueError(f"in fitted at least two of the classes {', '.join(self.classes) or 'none'}")
@@ -308,7 +308,7 @@ class EnsembleHead(_Head):
 
     @field_validator("experts")
     @classmethod
-    def _belong_together(cls, experts: tuple[Expert, ...]) -> tuple[Expert, ...]:
+    def _check_experts(cls, experts: tuple[Expert, ...]) -> tuple[Expert, ...]:
         names = [expert.name for expert in experts]
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"a different name for each expert, not {repeated!r} twice")

@@ -78,12 +78,12 @@ def image_features(
     gray = None if dose is None else resample_dose(dose, grid)
     features: dict[str, float | None] = {}
     for name, structure in whole.items():
-        measured = _structure(structure, ct, pet) | dose_volume(structure, gray)
+        measured = _measure_structure(structure, ct, pet) | dose_volume(structure, gray)
         features |= {f"{name}_{key}": value for key, value in measured.items()}
-    of_primary = shape(primary) | _extents(primary) | neighbours(primary, ct)
+    of_primary = shape(primary) | _list_extents(primary) | neighbours(primary, ct)
     features |= {f"gtvp_{key}": value for key, value in of_primary.items()}
     features |= nodal(primary, nodes, ct, grid)
-    features |= _totals(features)
+    features |= _compute_totals(features)
     features["spread_mm"] = spread_mm(lesions)
     features |= distances(primary, nodes, lesions)
     return features | stage_features(features)
@@ -123,7 +123,7 @@ def clinical_names(clinical: Sequence[ClinicalVariable]) -> tuple[str, ...]:
     return tuple(variable.feature for variable in clinical if variable.name != CENTRE)
 
 
-def _structure(structure: Structure | None, ct: _Image, pet: _Image | None) -> dict[str, float | None]:
+def _measure_structure(structure: Structure | None, ct: _Image, pet: _Image | None) -> dict[str, float | None]:
     return {
         "volume_ml": 0.0 if structure is None else structure.volume_ml,
         "tlg": glycolysis(structure, pet),
@@ -133,22 +133,22 @@ def _structure(structure: Structure | None, ct: _Image, pet: _Image | None) -> d
     }
 
 
-def _extents(structure: Structure | None) -> dict[str, float | None]:
+def _list_extents(structure: Structure | None) -> dict[str, float | None]:
     extents = (None, None, None) if structure is None else structure.extent_mm
     return {f"extent_{axis}_mm": mm for axis, mm in zip("zyx", extents, strict=True)}
 
 
-def _totals(features: Features) -> dict[str, float | None]:
+def _compute_totals(features: Features) -> dict[str, float | None]:
     """Return the sums and maxima over GTVp and GTVn."""
     sums = {"total_volume_ml": "volume_ml", "total_lesion_glycolysis": "tlg"} | {n: n for n in THRESHOLD_NAMES}
-    totals = {name: _sum(features[f"gtvp_{part}"], features[f"gtvn_{part}"]) for name, part in sums.items()}
+    totals = {name: _add_known(features[f"gtvp_{part}"], features[f"gtvn_{part}"]) for name, part in sums.items()}
     for name in ("suv_max", "suv_peak"):
         known = [value for key in ("gtvp", "gtvn") if (value := features[f"{key}_{name}"]) is not None]
         totals[name] = max(known, default=None)
     return totals
 
 
-def _sum(first: float | None, second: float | None) -> float | None:
+def _add_known(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else first + second
 
 
@@ -218,7 +218,7 @@ def distances(
     return {
         "node_to_node_mm": spread_mm(nodes) if len(nodes) > 1 else None,
         "primary_to_node_mm": float(max(from_primary)) if from_primary else None,
-        "dispersion_mm": _dispersion(lesions) if len(lesions) > 1 else None,
+        "dispersion_mm": _compute_dispersion(lesions) if len(lesions) > 1 else None,
     }
 
 
@@ -230,7 +230,7 @@ def heights(primary: Structure | None, nodes: Sequence[Structure], grid: Geometr
     names = "gtvn_highest_above_gtvp_mm", "gtvn_lowest_below_gtvp_mm"
     if primary is None or not nodes:
         return dict.fromkeys(names)
-    upwards = _components_towards(grid, axis=2)
+    upwards = _project_array_axes(grid, axis=2)
     above = [float(upwards @ (node.centre_mm - primary.centre_mm)) for node in nodes]
     return dict(zip(names, (max(above), -min(above)), strict=True))
 
@@ -244,10 +244,10 @@ def offset_mm(lesion: Structure, ct: npt.NDArray[np.float32], grid: Geometry) ->
     rows = np.flatnonzero(lesion.inside.any(axis=(1, 2))) + lesion.box[0].start
     slices = ct[rows[0] : rows[-1] + 1]
     body = slices > BODY_HU
-    leftwards = _components_towards(grid, axis=0)
+    leftwards = _project_array_axes(grid, axis=0)
     axis = int(np.argmax(np.abs(leftwards)))
     if axis:
-        columns = even_columns(slices, body, lesion.spacing_mm, axis)
+        columns = find_symmetric_columns(slices, body, lesion.spacing_mm, axis)
         outside = np.ones(body.shape[axis], dtype=np.bool_)
         outside[columns] = False
         body[(slice(None),) * axis + (outside,)] = False
@@ -295,13 +295,13 @@ def _side(offset: float) -> int:
     return 0 if is_within(abs(offset), MIDLINE_MM) else int(np.sign(offset))
 
 
-def _dispersion(lesions: Sequence[Structure]) -> float:
+def _compute_dispersion(lesions: Sequence[Structure]) -> float:
     places = np.asarray([lesion.centre_mm for lesion in lesions])
     away = places - places.mean(axis=0)
     return float(np.sqrt((away**2).sum(1).mean()))
 
 
-def _components_towards(grid: Geometry, axis: int) -> npt.NDArray[np.float64]:
+def _project_array_axes(grid: Geometry, axis: int) -> npt.NDArray[np.float64]:
     """Return the components of the array axes (z, y, x) along a patient axis: left (0), posterior (1), superior (2)."""
     return np.asarray(grid.direction, dtype=np.float64).reshape(3, 3)[axis, ::-1]
 
@@ -356,7 +356,9 @@ _STEP_MM: Final = 3.0
 _MAX_SLICES: Final = 12
 
 
-def even_columns(ct: _Image, body: npt.NDArray[np.bool_], spacing_mm: tuple[float, float, float], axis: int) -> slice:
+def find_symmetric_columns(
+    ct: _Image, body: npt.NDArray[np.bool_], spacing_mm: tuple[float, float, float], axis: int
+) -> slice:
     """Return the columns that lie symmetrically about the midline; all of them unless the image cuts the body.
 
     Args:
@@ -367,13 +369,15 @@ def even_columns(ct: _Image, body: npt.NDArray[np.bool_], spacing_mm: tuple[floa
     """
     columns = ct.shape[axis]
     is_cut = not is_below(columns * spacing_mm[axis], _MIN_WIDTH_MM) and body.take([0, columns - 1], axis=axis).any()
-    doubled = _mirror(ct, body, spacing_mm, axis) if is_cut else columns - 1
+    doubled = _find_mirror_line(ct, body, spacing_mm, axis) if is_cut else columns - 1
     if is_within(abs(doubled - (columns - 1)) / 2 * spacing_mm[axis], EVEN_MM):
         return slice(0, columns)
     return slice(max(0, doubled - columns + 1), min(columns, doubled + 1))
 
 
-def _mirror(ct: _Image, body: npt.NDArray[np.bool_], spacing_mm: tuple[float, float, float], axis: int) -> int:
+def _find_mirror_line(
+    ct: _Image, body: npt.NDArray[np.bool_], spacing_mm: tuple[float, float, float], axis: int
+) -> int:
     """Return twice the column about which the slices are most symmetric, by the mean difference in HU in the body."""
     steps = [max(1, round(_STEP_MM / mm)) for mm in spacing_mm]
     steps[0] = max(steps[0], -(-len(ct) // _MAX_SLICES))
@@ -385,10 +389,10 @@ def _mirror(ct: _Image, body: npt.NDArray[np.bool_], spacing_mm: tuple[float, fl
     reach = min(int(2 * _MAX_MIDLINE_OFFSET_MM / spacing_mm[axis]), middle // 2)
     # Of equal candidates the one nearest to the middle counts.
     candidates = sorted(range(middle - reach, middle + reach + 1), key=lambda doubled: abs(doubled - middle))
-    return min(zip(_differences(hu, inside, candidates), candidates, strict=True), key=lambda pair: pair[0])[1]
+    return min(zip(_compute_asymmetries(hu, inside, candidates), candidates, strict=True), key=lambda pair: pair[0])[1]
 
 
-def _differences(hu: _Image, inside: npt.NDArray[np.bool_], candidates: list[int]) -> Iterator[float]:
+def _compute_asymmetries(hu: _Image, inside: npt.NDArray[np.bool_], candidates: list[int]) -> Iterator[float]:
     columns = hu.shape[-1]
     for doubled in candidates:
         half = slice(max(0, doubled - columns + 1), doubled // 2 + 1)

@@ -29,13 +29,13 @@ LEAF: Final = -1
 _Floats = npt.NDArray[np.float64]
 
 
-def _bounded(value: float) -> float:
+def _check_size(value: float) -> float:
     if abs(value) >= MAX_NUMBER:
         raise ValueError(f"a number below {MAX_NUMBER:g}")
     return value
 
 
-Number = Annotated[float, AfterValidator(_bounded)]
+Number = Annotated[float, AfterValidator(_check_size)]
 PositiveNumber = Annotated[Number, Field(gt=0)]
 
 
@@ -62,7 +62,7 @@ class Survival(Document):
     cumulative_hazard: tuple[Number, ...]
 
     @model_validator(mode="after")
-    def _rises(self) -> Survival:
+    def _check_ascent(self) -> Survival:
         days, hazard = self.days, self.cumulative_hazard
         if len(days) != len(hazard):
             raise ValueError(f"as many values of cumulative_hazard ({len(hazard)}) as days ({len(days)})")

@@ -219,7 +219,7 @@ def measure_thresholds(structure: Structure | None, pet: _Image | None) -> dict[
         return dict.fromkeys(THRESHOLD_NAMES, 0.0)
     image = structure.cut(pet)
     hot = [structure.inside & (image >= threshold) for threshold in THRESHOLDS_SUV]
-    hot.append(_over_share(structure.inside, image))
+    hot.append(_find_hot_voxels(structure.inside, image))
     sizes = ((float(np.count_nonzero(part)), float(image[part].sum(dtype=np.float64))) for part in hot)
     values = [value * structure.voxel_ml for size in sizes for value in size]
     return dict(zip(THRESHOLD_NAMES, values, strict=True))
@@ -242,20 +242,20 @@ def intensity_peak(structure: Structure, image: npt.NDArray[np.floating]) -> flo
     """
     from scipy.signal import oaconvolve  # the import takes longer than the computation
 
-    sphere = _sphere(structure.spacing_mm)
+    sphere = _make_sphere(structure.spacing_mm)
     sums = oaconvolve(image.astype(np.float64), sphere, mode="same")
     counts = np.rint(oaconvolve(np.ones(image.shape), sphere, mode="same"))
     return float((sums[structure.inside] / counts[structure.inside]).max())
 
 
-def _sphere(spacing_mm: Sequence[float]) -> npt.NDArray[np.float64]:
+def _make_sphere(spacing_mm: Sequence[float]) -> npt.NDArray[np.float64]:
     radius = (PEAK_ML * 750 / np.pi) ** (1 / 3)
     axes = [np.arange(-int(radius / step), int(radius / step) + 1) * step for step in spacing_mm]
     z, y, x = np.meshgrid(*axes, indexing="ij")
     return np.asarray(z**2 + y**2 + x**2 <= radius**2, dtype=np.float64)
 
 
-def _over_share(inside: npt.NDArray[np.bool_], image: _Image) -> npt.NDArray[np.bool_]:
+def _find_hot_voxels(inside: npt.NDArray[np.bool_], image: _Image) -> npt.NDArray[np.bool_]:
     parts, count = ndimage.label(inside, structure=TOUCHING)
     highest = np.zeros(count + 1)
     highest[1:] = ndimage.maximum(image, parts, np.arange(1, count + 1))

@@ -114,7 +114,7 @@ def _is_within(value: Any, low: int, high: int) -> bool:
     return type(value) is int and low <= value <= high
 
 
-def _unet(configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool) -> nn.Module:
+def _build_unet(configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool) -> nn.Module:
     """Build one of nnU-Net's own networks."""
     import torch
 
@@ -149,7 +149,9 @@ def _check_unet_patch(patch: Sequence[int], arguments: Mapping[str, Any]) -> Non
         raise ModelPackageError("plans.json", fault, "two or more, which instance normalisation needs")
 
 
-def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _deep_supervision: bool) -> nn.Module:
+def _build_segresnet(
+    configuration: Mapping[str, Any], channels: int, classes: int, _deep_supervision: bool
+) -> nn.Module:
     """Build MONAI's SegResNet, and check that it returns the shape of the patch."""
     arguments = dict(configuration["architecture"]["arch_kwargs"])
     odd = sorted(arguments.keys() - _SEGRESNET_ARGUMENTS)
@@ -169,7 +171,7 @@ def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _d
     return built
 
 
-def _segresnet_design(filters: int, patch: Sequence[int]) -> dict[str, Any]:
+def _design_segresnet(filters: int, patch: Sequence[int]) -> dict[str, Any]:
     """Make the architecture of a SegResNet with up to four resolutions, as many as the patch can be halved to."""
     halvings = min((edge & -edge).bit_length() - 1 for edge in map(int, patch))
     if halvings == 0:
@@ -191,18 +193,18 @@ def _segresnet_design(filters: int, patch: Sequence[int]) -> dict[str, Any]:
 BACKBONES: Final[Mapping[str, Backbone]] = {
     "unet": Backbone(
         classes=("PlainConvUNet", "ResidualEncoderUNet"),
-        build=_unet,
+        build=_build_unet,
         deep_supervision=True,
         kernels=("kernel_sizes", "strides"),
         output_layers="seg_layers",
     ),
     "segresnet": Backbone(
         classes=("SegResNet",),
-        build=_segresnet,
+        build=_build_segresnet,
         deep_supervision=False,
         kernels=(),
         output_layers="conv_final",
-        design=_segresnet_design,
+        design=_design_segresnet,
     ),
 }
 

@@ -362,7 +362,7 @@ def _check_configuration(plans: Mapping[str, Any], name: str, manifest: Manifest
 
 def _check_normalisation(configuration: Mapping[str, Any], channels: Sequence[str], intensities: Any) -> None:
     """Check that each of the network's channels has a normalisation that inference can compute."""
-    schemes, sources = configuration["normalization_schemes"], _channel_numbers(configuration, channels)
+    schemes, sources = configuration["normalization_schemes"], _read_channel_numbers(configuration, channels)
     if not isinstance(schemes, list) or len(schemes) != len(sources):
         actual = f"{len(schemes)} channels" if isinstance(schemes, list) else f"normalization_schemes {schemes!r:.80}"
         raise ModelPackageError(PLANS, actual, f"{len(sources)} ({' and '.join(channels)})")
@@ -384,7 +384,7 @@ def _check_labels(configuration: Mapping[str, Any], count: int) -> None:
         raise ModelPackageError(PLANS, f"labels {outputs!r:.80}", f"the numbers 0 to {count - 1} in some order")
 
 
-def _channel_numbers(configuration: Mapping[str, Any], channels: Sequence[str]) -> Sequence[int]:
+def _read_channel_numbers(configuration: Mapping[str, Any], channels: Sequence[str]) -> Sequence[int]:
     """Return, for each channel of the network, its index among the manifest's `channels`."""
     numbers: Any = configuration.get(CHANNEL_NUMBERS, list(range(len(channels))))
     fits = (

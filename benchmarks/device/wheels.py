@@ -111,7 +111,7 @@ def install() -> str:
     wheels = [path for path in sorted(FOLDER.glob("wheels-*/*.whl")) if _parse_name(path) in missing]
     if wheels:
         options = ("--no-index", "--no-deps", "--no-compile", "--upgrade", "--target", str(SITE))
-        _pip("install", *options, *map(str, wheels))
+        _run_pip("install", *options, *map(str, wheels))
     return str(SITE)
 
 
@@ -157,12 +157,12 @@ def _fetch(folder: Path, python_version: str, platform: str) -> list[Path]:
     platforms = [word for name in _PLATFORMS for word in ("--platform", f"{name}_{platform}")]
     versions = ("--python-version", python_version, "--implementation", "cp", *platforms)
     common = ("--no-deps", "--require-hashes", "-r")
-    _pip("download", "--only-binary=:all:", *versions, "--dest", str(folder), *common, str(binary))
-    _pip("wheel", "--no-build-isolation", "--wheel-dir", str(folder), *common, str(source))
+    _run_pip("download", "--only-binary=:all:", *versions, "--dest", str(folder), *common, str(binary))
+    _run_pip("wheel", "--no-build-isolation", "--wheel-dir", str(folder), *common, str(source))
     return sorted(folder.glob("*.whl"))
 
 
-def _pip(command: str, *arguments: str) -> None:
+def _run_pip(command: str, *arguments: str) -> None:
     words = (sys.executable, "-m", "pip", command, "--quiet", "--disable-pip-version-check", *arguments)
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:

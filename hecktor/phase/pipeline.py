@@ -125,7 +125,7 @@ def make_phase(options: PhaseOptions, images: ImageBuilder | None, report: Repor
             runs = {name: _run_submission(name, runner, settings, scratch, report) for name in submissions}
         page = format_readme(options.edition.title, task, [scratch / name for name in names], case_count, runs)
         write_page(scratch, page, SETTINGS, settings)
-        earlier_names = (GROUND_TRUTH, *map(_archive_name, options.edition.algorithms))
+        earlier_names = (GROUND_TRUTH, *map(_make_archive_name, options.edition.algorithms))
         for name in replace_files(scratch, options.output, SETTINGS, names, earlier_names):
             report(f"{name}: removed, since it belonged to an earlier phase in this folder")
     return runs
@@ -152,7 +152,7 @@ def _read_references(options: PhaseOptions) -> References:
         raise GroundTruthError(options.ground_truth.name, problem, f"{' and '.join(files)} {where}") from None
 
 
-def _archive_name(algorithm: Algorithm) -> str:
+def _make_archive_name(algorithm: Algorithm) -> str:
     return f"{algorithm.evaluation_image}.tar.gz"
 
 
@@ -255,7 +255,7 @@ def _prepare_runner(
     Without `images` the runner is a plain process.
     """
     algorithm = options.task.algorithm
-    name = _archive_name(algorithm)
+    name = _make_archive_name(algorithm)
     if images is None:
         return ProcessRunner(build_evaluation_command(options.edition, algorithm)), [GROUND_TRUTH]
     log = scratch / REHEARSAL / "images.log"

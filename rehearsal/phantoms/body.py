@@ -170,18 +170,18 @@ def draw_body(rng: np.random.Generator, contrast: bool) -> Body:
 
 def build_body_parts(body: Body) -> Iterator[BodyPart]:
     """Yield all parts in painting order; the canvas ignores parts outside its field."""
-    yield from _table(body)
-    yield from _outline(body)
-    yield from _trunk(body)
-    yield from _neck(body)
-    yield from _skull(body)
-    yield from _face(body)
-    yield from _jaws(body)
-    yield from _pharynx(body)
-    yield from _spine(body)
+    yield from _build_table(body)
+    yield from _build_outline(body)
+    yield from _build_trunk(body)
+    yield from _build_neck(body)
+    yield from _build_skull(body)
+    yield from _build_face(body)
+    yield from _build_jaws(body)
+    yield from _build_pharynx(body)
+    yield from _build_spine(body)
 
 
-def _table(body: Body) -> Iterator[BodyPart]:
+def _build_table(body: Body) -> Iterator[BodyPart]:
     y = body.table_y
     yield BodyPart(
         SuperellipseStack(((260, 0, y + 22, 210, 22), (_TABLE_END, 0, y + 22, 210, 22)), 4.0), 120.0, 0.0, leaning=False
@@ -195,7 +195,7 @@ def _table(body: Body) -> Iterator[BodyPart]:
     yield BodyPart(Ellipsoid((0, 112, 70), (95, 20, 90), 4.0), -940.0, 0.0)
 
 
-def _outline(body: Body) -> Iterator[BodyPart]:
+def _build_outline(body: Body) -> Iterator[BodyPart]:
     muscle = body.uptake.muscle
     yield BodyPart(SuperellipseStack(_TORSO, 2.4), 0.0, 0.3, 1.5)
     yield BodyPart(SuperellipseStack(_TORSO, 2.4, 2.5), FAT_HU, 0.3, 1.5)
@@ -208,7 +208,7 @@ def _outline(body: Body) -> Iterator[BodyPart]:
     yield BodyPart(Ellipsoid((0, -88, 45), (13, 22, 20)), 0.0, 0.4)
 
 
-def _trunk(body: Body) -> Iterator[BodyPart]:
+def _build_trunk(body: Body) -> Iterator[BodyPart]:
     uptake, blood_hu = body.uptake, 42.0 + body.contrast_hu
     yield BodyPart(SuperellipseStack(_CHEST, 2.2), 250.0, 1.0)
     for row in range(9):
@@ -235,10 +235,10 @@ def _trunk(body: Body) -> Iterator[BodyPart]:
     )
     yield BodyPart(Ellipsoid((0, -30, -510), (95, 42, 75)), 15.0, 1.4, 9.0)
     yield BodyPart(Capsule((12, 36, -210), (8, 30, -530), 11, 9), blood_hu, uptake.blood)
-    yield from _pelvis(body)
+    yield from _build_pelvis(body)
 
 
-def _pelvis(body: Body) -> Iterator[BodyPart]:
+def _build_pelvis(body: Body) -> Iterator[BodyPart]:
     yield from add_mirror_image(BodyPart(Ellipsoid((85, 45, -575), (48, 40, 55)), 400.0, 1.0))
     yield from add_mirror_image(BodyPart(Ellipsoid((75, 35, -580), (42, 36, 52)), MUSCLE_HU, body.uptake.muscle))
     yield from add_mirror_image(BodyPart(Capsule((55, -20, -690), (105, 25, -662), 14, 22), 380.0, 0.9))
@@ -246,7 +246,7 @@ def _pelvis(body: Body) -> Iterator[BodyPart]:
     yield BodyPart(Ellipsoid((0, -25, -649), (42, 34, 30)), 8.0, body.uptake.bladder)
 
 
-def _neck(body: Body) -> Iterator[BodyPart]:
+def _build_neck(body: Body) -> Iterator[BodyPart]:
     uptake, vein_hu = body.uptake, 42.0 + body.contrast_hu
     # Fat planes between the muscles, which nodes and tumours fill.
     yield from add_mirror_image(BodyPart(Capsule((36, 12, 20), (34, 14, -100), 15, 16), FAT_HU, 0.35, 3.0))
@@ -269,7 +269,7 @@ def _neck(body: Body) -> Iterator[BodyPart]:
         yield from add_mirror_image(BodyPart(Ellipsoid((60, 45, -80), (8, 8, 14)), None, uptake.brown_fat, 3.0))
 
 
-def _skull(body: Body) -> Iterator[BodyPart]:
+def _build_skull(body: Body) -> Iterator[BodyPart]:
     yield BodyPart(Ellipsoid((0, 5, 98), (72, 91, 66)), 950.0, 0.6)
     yield BodyPart(Ellipsoid((0, 44, 50), (52, 42, 32)), 900.0, 0.6)
     yield BodyPart(BRAIN, 30.0, body.uptake.brain, 1.0)
@@ -285,7 +285,7 @@ def _skull(body: Body) -> Iterator[BodyPart]:
     yield from add_mirror_image(BodyPart(Capsule((52, 4, 48), (80, 4, 48), 3, 4), -900.0, 0.0))
 
 
-def _face(body: Body) -> Iterator[BodyPart]:
+def _build_face(body: Body) -> Iterator[BodyPart]:
     yield BodyPart(Ellipsoid((0, -58, 52), (44, 28, 30)), 500.0, 0.9, 2.0)
     yield from add_mirror_image(BodyPart(Ellipsoid((25, -56, 44), (15, 18, 16)), -950.0, 0.1, 1.5))
     yield BodyPart(Ellipsoid((0, -52, 52), (11, 36, 20)), -700.0, 0.5, 3.0)
@@ -299,7 +299,7 @@ def _face(body: Body) -> Iterator[BodyPart]:
     yield from add_mirror_image(BodyPart(Ellipsoid((57, 11, 29), (11, 17, 29)), -5.0, body.uptake.parotid, 1.5))
 
 
-def _jaws(body: Body) -> Iterator[BodyPart]:
+def _build_jaws(body: Body) -> Iterator[BodyPart]:
     drop = body.jaw_drop_mm
     low = -drop
     for grow, hu in ((0.0, 1100.0), (-2.6, 250.0)):
@@ -321,7 +321,7 @@ def _jaws(body: Body) -> Iterator[BodyPart]:
         yield BodyPart(Arch((0, -42, 2 + low), (27, 35), 4, 6, 9), 2000.0, 0.4)
 
 
-def _pharynx(body: Body) -> Iterator[BodyPart]:
+def _build_pharynx(body: Body) -> Iterator[BodyPart]:
     uptake = body.uptake
     yield BodyPart(SuperellipseStack(((45, 0, 0, 24, 18), (-45, 0, 0, 24, 18)), 2.5), 55.0, 0.9, 1.5)
     yield BodyPart(Ellipsoid((0, -16, -12), (17, 12, 15)), 58.0, 1.15 * uptake.tongue, 1.5)
@@ -361,7 +361,7 @@ def _pharynx(body: Body) -> Iterator[BodyPart]:
     yield BodyPart(Capsule((2, 12, -85), (4, 32, -290), 6, 7), 35.0, 1.4)
 
 
-def _spine(body: Body) -> Iterator[BodyPart]:
+def _build_spine(body: Body) -> Iterator[BodyPart]:
     uptake = body.uptake
     yield BodyPart(SuperellipseStack(((45, 0, 14, 18, 5), (-110, 0, 16, 22, 6))), 55.0, uptake.muscle)
     yield from add_mirror_image(
@@ -374,12 +374,12 @@ def _spine(body: Body) -> Iterator[BodyPart]:
             if height > -130
             else float(np.interp(height, (-635, -445, -270, -130), (52, 30, 62, 40)))
         )
-        yield from _vertebra(y, height, size, uptake.marrow)
+        yield from _build_vertebra(y, height, size, uptake.marrow)
         height -= 17.5 * size
         size = min(size + 0.045, 1.9) if height < -60 else 1.0
 
 
-def _vertebra(y: float, height: float, size: float, marrow_suv: float) -> Iterator[BodyPart]:
+def _build_vertebra(y: float, height: float, size: float, marrow_suv: float) -> Iterator[BodyPart]:
     body = Ellipsoid((0, y, height), (13 * size, 9.5 * size, 7.2 * size), 4.0)
     yield BodyPart(body, 480.0, marrow_suv, 0.5)
     yield BodyPart(replace(body, radii=(11 * size, 7.5 * size, 5.8 * size)), MARROW_HU, marrow_suv)

@@ -363,9 +363,9 @@ class ContainerRunner:
         return self.engine.run("inspect", "--format", "{{.State.Running}}", name, check=False).strip() == "true"
 
     def _watch_disk(self, call: Call) -> DiskWatch:
-        return watch_disk(call, self._make_stopper(call.name), lambda: self._layer_bytes(call.name))
+        return watch_disk(call, self._make_stopper(call.name), lambda: self._measure_layer_bytes(call.name))
 
-    def _layer_bytes(self, name: str) -> int | None:
+    def _measure_layer_bytes(self, name: str) -> int | None:
         """Return the bytes that a container has written outside its mounts; None if there is no container."""
         text = self.engine.run("inspect", "--size", "--format", "{{.SizeRw}}", name, check=False).strip()
         return int(text) if text.isdigit() else None

@@ -75,11 +75,11 @@ class ImageBuilder:
         if edition.content is not None:
             write_json(custom, edition.content)
         edition_option = ("--edition", edition.name if edition.content is None else str(custom))
-        self._script("build", *images, *flags, *build_code_options(self.code), *edition_option, log=log)
+        self._run_script("build", *images, *flags, *build_code_options(self.code), *edition_option, log=log)
 
     def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
         """Run `scripts/save`, which fails for an archive larger than the platform allows; return the archive."""
-        self._script("save", self.name(task), "--output", str(folder), "--level", str(self.level), log=log)
+        self._run_script("save", self.name(task), "--output", str(folder), "--level", str(self.level), log=log)
         (archive,) = folder.glob("*.tar.gz")
         return archive
 
@@ -95,7 +95,7 @@ class ImageBuilder:
             raise EngineError(problems[0])
         return ContainerRunner(self.engine, image, with_gpus=self.with_gpus)
 
-    def _script(self, script: str, *arguments: str, log: Path) -> None:
+    def _run_script(self, script: str, *arguments: str, log: Path) -> None:
         with log.open("ab") as file:
             done = subprocess.run(
                 [str(self.source / "scripts" / script), *arguments],
