@@ -31,7 +31,7 @@ class Network:
         channels: For each input channel the image, "CT" (HU) or "PET" (SUV), and its normalisation. A normalisation is
             a window (low, high), which is clipped and scaled to 0 to 1; the name of one of nnU-Net's normalisations,
             such as "ZScoreNormalization"; or a function that takes and returns an array (z, y, x).
-        labels: Names of the outputs, in order: background, GTVp, GTVn, and any others, which count as background.
+        labels: Names of the outputs in their order: background, GTVp and GTVn; any other output counts as background.
         mirror_axes: Axes along which patches may be mirrored in additional passes: 0 for z, 1 for y, 2 for x.
         returns: What the network returns: "logits", or "probabilities" that sum to 1 in each voxel.
         half_precision: Whether the network is called under torch's autocast.
