@@ -185,7 +185,7 @@ def _answer_cases(predictor: Predictor, folder: BatchFolder, cases: Sequence[Bat
         except HecktorError:
             raise  # an error of the package, the device or the output would fail every case
         except Exception as problem:
-            LOGGER.exception("a bug or too little memory; %s is not at fault", case.patient_id)
+            LOGGER.exception("a bug or too little memory, not an error in %s", case.patient_id)
             folder.rows[case.patient_id] = {ERROR: f"{type(problem).__name__}: {problem}"}
             outcome = f"failed: {type(problem).__name__}"
         tqdm.write(f"{case.patient_id}: {outcome}", file=sys.stderr)

@@ -150,7 +150,7 @@ def write_answers(run: RunContext, attempts: Sequence[Attempt]) -> None:
         except (HecktorError, StoppedError):
             raise
         except Exception as problem:  # noqa: BLE001  a later attempt may succeed
-            run.log_once(f"no answer by the {attempt.name} ({type(problem).__name__})", problem)
+            run.log_once(f"no answer from the {attempt.name} ({type(problem).__name__})", problem)
             error = problem
     if error is not None:
         raise error
@@ -188,7 +188,7 @@ def read(run: RunContext) -> Case:
             contours=request.contours_path,
         )
     for name, scan in case.scans.items():
-        LOGGER.info("%s: %s", name, "none that can be used" if scan is None else scan.geometry.describe())
+        LOGGER.info("%s: %s", name, "no usable image" if scan is None else scan.geometry.describe())
     return case
 
 
@@ -261,7 +261,7 @@ def watch(
         raise problem
     if isinstance(problem, HecktorError):
         return WatchedAnswers(answers, problem.message)
-    LOGGER.error("a bug or too little memory; the case is not at fault", exc_info=problem)
+    LOGGER.error("a bug or too little memory, not an error in the case", exc_info=problem)
     return WatchedAnswers(answers, type(problem).__name__)
 
 

@@ -192,7 +192,7 @@ def _list_fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]
     mask = run.request.algorithm.mask_spec
     for name, fallback in answers.fallbacks.items():
         if mask is None or name != mask.name:
-            what = f"{answers.values[name]!r} is written, by the {fallback.by}"
+            what = f"{answers.values[name]!r} is written, from the {fallback.by}"
         elif fallback.by is MaskSource.EMPTY_MASK and answers.segmented.segmentation is not None:
             what = "an empty mask is written"
         else:

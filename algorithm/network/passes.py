@@ -296,7 +296,7 @@ def choose_passes(package: ModelPackage, *, has_pet: bool, max_passes: int | Non
     left_out = len(planned) - len(passes)
     if left_out:
         action = f"{left_out} of {len(planned)} passes left out"
-        notices.note(Finding("PET", "none that can be used", "one for networks that see only the PET", action))
+        notices.note(Finding("PET", "no usable image", "one for networks that see only the PET", action))
     if not passes:
         raise NoPassFitsError("none answers without a PET")
     return passes[:max_passes]

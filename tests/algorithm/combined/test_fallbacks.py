@@ -100,7 +100,7 @@ def test_the_first_possible_fallback_of_a_class(
     assert read_values(case)["t-stage"] == expected
     assert (record.fallbacks, record.fallback_by) == (("t_stage",), {"t_stage": by})
     assert record.fallback_why["t_stage"].startswith("manifest.json: no head 't_stage'")
-    assert f"*** FALLBACK *** t_stage: '{expected}' is written, by the {by} (manifest.json: no head" in caplog.text
+    assert f"*** FALLBACK *** t_stage: '{expected}' is written, from the {by} (manifest.json: no head" in caplog.text
 
 
 @pytest.mark.usefixtures("network_out_of_time")
