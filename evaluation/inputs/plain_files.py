@@ -140,7 +140,7 @@ def _refuse_times(path: Path, answer: AnswerSpec, spellings: Sequence[str]) -> N
         raise PredictionError(
             path.name,
             f"column {times[0]}, a time, where a risk is scored",
-            f"a column {' or '.join(spellings)}, higher for earlier recurrence, or --option direction=time",
+            f"a column {' or '.join(spellings)}, higher for earlier recurrence, or evaluate --option direction=time",
         )
 
 

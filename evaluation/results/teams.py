@@ -210,7 +210,7 @@ def _check_comparable(profile: TaskProfile, teams: Mapping[str, MetricsJson]) ->
             expected, actual = getattr(stated, key), getattr(metrics.provenance, key)
             if expected != actual:
                 problem = f"{_keep_differences(expected, actual)} and {_keep_differences(actual, expected)}"
-                raise HecktorError(both, f"{key} differ ({problem})", f"the same {key} for all teams")
+                raise HecktorError(both, f"different {key} ({problem})", f"the same {key} for all teams")
         editions = [stated.own_edition, metrics.provenance.own_edition]
         if editions[0] != editions[1]:
             digests = " and ".join(map(content_digest, editions))

@@ -84,7 +84,7 @@ def _check_options(options: argparse.Namespace, masks: Mapping[str, Path]) -> No
     needs_cases = {"--cohort": options.cohort, "--viewer": options.viewer, "--compare": options.compare or None}
     for option, value in needs_cases.items():
         if value is not None and not options.cases:
-            raise HecktorError(option, "found without --cases", "both: it shows individual patients")
+            raise HecktorError(option, "found without --cases", "both, since the report then shows individual patients")
     needs_cohort = {"--masks": masks or None, "--viewer": options.viewer}
     for option, value in needs_cohort.items():
         if value is not None and options.cohort is None:

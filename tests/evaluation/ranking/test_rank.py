@@ -94,9 +94,9 @@ def test_a_team_without_a_usable_run_does_not_stop_the_others(files, tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("edition", "other", "edition differ"),
-        ("options", {"connectivity": 6}, "options differ"),
-        ("task", "rfs", "task differ"),
+        ("edition", "other", "different edition"),
+        ("options", {"connectivity": 6}, "different options"),
+        ("task", "rfs", "different task"),
         ("case_set_sha256", "1", "scored on different cases"),
     ],
 )
