@@ -19,16 +19,7 @@ from reporting.page.document import HtmlPage, Section, render_page
 from reporting.page.html import assign_colours
 from reporting.report.page import build_page
 from tests.browser.conftest import find_accessibility_problems
-from tests.browser.report_page import (
-    DRAWN,
-    FIRST,
-    TEAMS,
-    WIDTHS,
-    find_chart,
-    open_page,
-    read_teams,
-    select_figures,
-)
+from tests.browser.report_page import DRAWN, FIRST, TEAMS, WIDTHS, find_chart, open_page, read_teams, select_figures
 from tests.reporting.report.challenge import build_content, lose_nodes, name_cases, name_teams
 
 

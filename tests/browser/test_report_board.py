@@ -15,13 +15,7 @@ from reporting.analyses.tasks import compare_tasks
 from reporting.page.document import HtmlPage, Section, render_page
 from reporting.page.html import Row, make_value_cell, render_table
 from reporting.report.page import BETWEEN_TASKS, build_page
-from tests.browser.report_page import (
-    FIRST,
-    TEAMS,
-    open_page,
-    read_teams,
-    select_figures,
-)
+from tests.browser.report_page import FIRST, TEAMS, open_page, read_teams, select_figures
 from tests.evaluation.builders import with_board
 from tests.reporting.report.challenge import build_content, name_cases, name_teams
 

@@ -18,15 +18,7 @@ from contract.editions import load_edition
 from reporting.page.document import HtmlPage, Section, render_page
 from reporting.page.html import render_list
 from tests.baseline.prepared import HPV, RFS, head_record
-from tests.baseline.report.records import (
-    PATIENTS,
-    PERFECT,
-    charts_of,
-    hpv_record,
-    parsed,
-    rfs_record,
-    stage_record,
-)
+from tests.baseline.report.records import PATIENTS, PERFECT, charts_of, hpv_record, parsed, rfs_record, stage_record
 from tests.browser.conftest import find_accessibility_problems
 from tests.conftest import head_json
 

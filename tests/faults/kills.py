@@ -115,10 +115,7 @@ def list_commands() -> dict[str, Command]:
                 *("--output", out, "--bootstraps", 100),
             ),
         ),
-        Command(
-            "rank",
-            lambda inputs, out: hecktor("rank", inputs.results, "--output", out, "--latex", "--cases"),
-        ),
+        Command("rank", lambda inputs, out: hecktor("rank", inputs.results, "--output", out, "--latex", "--cases")),
         Command(
             "report",
             lambda inputs, out: hecktor(

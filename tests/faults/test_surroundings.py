@@ -41,9 +41,7 @@ def test_the_output_disk_is_full(run: Runs, case_folder: Any, namespace: Namespa
 
 
 @pytest.mark.parametrize(
-    ("task", "size"),
-    [(RFS, 2), (COMBINED, 300)],
-    ids=lambda value: str(getattr(value, "name", value)),
+    ("task", "size"), [(RFS, 2), (COMBINED, 300)], ids=lambda value: str(getattr(value, "name", value))
 )
 def test_a_file_that_cannot_be_written_to_its_end(run: Runs, task: Algorithm, size: int) -> None:
     ended = run(task, limits={"RLIMIT_FSIZE": size}, options=QUICK[task.name]).complete()

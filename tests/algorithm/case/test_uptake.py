@@ -177,8 +177,5 @@ def test_the_scale_of_real_limbs(sts_scans: Path, patient_id: str) -> None:
     ct = clean_ct(read_volume(sts_scans / patient_id / "CT_image.nii.gz"), "CT", Notices())
     scale, uncertainty = estimate_suv_scale(
         measure_tissue_uptake(ct, read_volume(sts_scans / patient_id / "PET_image.nii.gz"))
-    ) or (
-        0,
-        0,
-    )
+    ) or (0, 0)
     assert scale == pytest.approx(1, rel=uncertainty)

@@ -159,11 +159,7 @@ def make_stopped_deadline() -> Deadline:
     ids=["no tumour", "no PET", "reserve", "must end"],
 )
 def test_features_are_left_out(
-    hook: FeatureHook,
-    case: Segmentation,
-    deadline: Callable[[], Deadline],
-    line: str,
-    caplog: pytest.LogCaptureFixture,
+    hook: FeatureHook, case: Segmentation, deadline: Callable[[], Deadline], line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "hecktor")
     assert all(value is None for value in measure_by_hook(hook, case, deadline()).values())

@@ -98,10 +98,7 @@ def test_absent_inputs_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            ("return values", "raise ValueError('no rim')"),
-            r": measure: ValueError: no rim \(__init__\.py, line 16\)",
-        ),
+        (("return values", "raise ValueError('no rim')"), r": measure: ValueError: no rim \(__init__\.py, line 16\)"),
         (("return values", "raise SystemExit(0)"), r": measure: SystemExit: 0 "),
         (("return values", "return values | {'ml': float('nan')}"), r": ml is nan, expected a finite number, or None"),
         (("return values", "return values | {'ml': 1e200}"), r": ml is 1e\+200"),

@@ -78,8 +78,7 @@ def test_mesh_volume(lesion: Structure) -> None:
 
 
 @pytest.mark.parametrize(
-    ("axis", "code", "value", "tolerance"),
-    [(0, "TDIC", 11.4, 0.1), (1, "P9VJ", 9.31, 0.06), (2, "7J51", 8.54, 0.05)],
+    ("axis", "code", "value", "tolerance"), [(0, "TDIC", 11.4, 0.1), (1, "P9VJ", 9.31, 0.06), (2, "7J51", 8.54, 0.05)]
 )
 def test_axis_lengths(lesion: Structure, axis: int, code: str, value: float, tolerance: float) -> None:
     assert axis_lengths_mm(lesion)[axis] == pytest.approx(value, abs=tolerance), f"IBSI {code}"

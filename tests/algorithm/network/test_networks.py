@@ -56,11 +56,7 @@ def test_weights_that_do_not_fit(
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        (
-            "network_class_name",
-            "os.system",
-            "network 'system'",
-        ),
+        ("network_class_name", "os.system", "network 'system'"),
         ("_kw_requires_import", ["n_stages"], "module 2, expected one of"),
         ("arch_kwargs", {}, "not an architecture"),
     ],

@@ -21,11 +21,7 @@ from contract.images.volumes import Volume
 from tests.algorithm.region.oriented_grids import DIRECTIONS, SPACINGS, find_voxel_centres_mm, make_direction
 
 SCANS = st.builds(
-    Geometry,
-    st.tuples(*[st.integers(1, 40)] * 3),
-    SPACINGS,
-    st.tuples(*[st.floats(-300, 300)] * 3),
-    DIRECTIONS,
+    Geometry, st.tuples(*[st.integers(1, 40)] * 3), SPACINGS, st.tuples(*[st.floats(-300, 300)] * 3), DIRECTIONS
 )
 NEW_SPACINGS = st.tuples(*[st.floats(0.5, 6)] * 3)
 
