@@ -18,7 +18,15 @@ from contract.editions import load_edition
 from reporting.page.document import HtmlPage, Section, render_page
 from reporting.page.html import render_list
 from tests.baseline.prepared import HPV, RFS, head_record
-from tests.baseline.report.records import PATIENTS, PERFECT, charts_of, hpv_record, parsed, rfs_record, stage_record
+from tests.baseline.report.records import (
+    PATIENTS,
+    PERFECT,
+    list_charts,
+    make_hpv_record,
+    make_rfs_record,
+    make_stage_record,
+    parse_record,
+)
 from tests.browser.conftest import find_accessibility_problems
 from tests.conftest import head_json
 
@@ -40,13 +48,15 @@ def make_heads() -> list[Section]:
     shipped = head_record(head_json(*weights))
     stage = make_targets(load_edition("hecktor2026"))[0]
     records = (
-        (RFS, rfs_record(PERFECT, np.zeros(PATIENTS)), shipped),
-        (HPV, hpv_record(), None),
-        (stage, stage_record(), None),
+        (RFS, make_rfs_record(PERFECT, np.zeros(PATIENTS)), shipped),
+        (HPV, make_hpv_record(), None),
+        (stage, make_stage_record(), None),
     )
     return [
         Section(
-            target.name, target.title, format_target(estimate_target(target, parsed(record), 20, 0), head, 20, 0)[0]
+            target.name,
+            target.title,
+            format_target(estimate_target(target, parse_record(record), 20, 0), head, 20, 0)[0],
         )
         for target, record, head in records
     ]
@@ -81,7 +91,7 @@ def open_report(page: Page, report: Path) -> Page:
 def test_all_charts_are_drawn(page: Page, report: Path) -> None:
     """Drawn are the loss and one chart each of risk, status and stage. No visible text mentions teams."""
     open_report(page, report)
-    assert len(charts_of(report.read_text(encoding="utf-8"))) == 4
+    assert len(list_charts(report.read_text(encoding="utf-8"))) == 4
     expect(page.locator("section.chart .drawing > [role=img][aria-label]")).to_have_count(4)
     assert "team" not in page.locator("body").inner_text().lower()
 

@@ -34,7 +34,7 @@ from contract.io.files import write_json
 from evaluation.statistics.bootstrap import Estimate
 from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.prepared import HPV, RFS, cross_validation_json
-from tests.baseline.report.test_models import compared
+from tests.baseline.report.test_models import make_comparison
 
 RUNS = 4000
 
@@ -210,7 +210,7 @@ def test_better_is_rarely_said_under_the_null() -> None:
             estimates.append([Estimate(value, value - half, value + half) for value in (nested, outside)])
         (clinical, clinical_outside), (volume, volume_outside) = estimates
         alone += max(clinical.ci95_low, volume.ci95_low) > 0
-        (target,) = compared(clinical=clinical, tumour_volume=volume)
+        (target,) = make_comparison(clinical=clinical, tumour_volume=volume)
         for name, outside in (("clinical", clinical_outside), ("tumour_volume", volume_outside)):
             target.models[name]["behind_outside"] = outside
         said += "better than" in describe_benefit_of_images([target]).replace("not shown to be better than", "")

@@ -1,4 +1,4 @@
-"""The head of the report, cards of the worst cases, and the section on the masks."""
+"""The first section of the report, cards of the worst cases, and the section on the masks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from baseline.report.report import (
 from baseline.work import WorkFolders
 from contract.io.files import write_json
 from tests.baseline.prepared import head_record, planned_work
-from tests.baseline.report.records import charts_of
+from tests.baseline.report.records import list_charts
 from tests.conftest import head_json
 
 
@@ -58,33 +58,33 @@ PLAN = NetworkPlan(epochs=2, mirror_axes=())
 NOON = datetime(2026, 3, 3, 12, tzinfo=UTC).timestamp()
 
 
-def log(training: list[float], validation: list[float]) -> dict[str, list[Any]]:
-    """As nnU-Net stores it, in NumPy numbers."""
+def make_log(training: list[float], validation: list[float]) -> dict[str, list[Any]]:
+    """Return a log as nnU-Net stores it, with NumPy numbers."""
     ends = [NOON - 60 * n for n in range(len(training))][::-1]
     losses = {"train_losses": [np.float32(value) for value in training], "val_losses": validation}
     return {**losses, "epoch_start_timestamps": [end - 50 for end in ends], "epoch_end_timestamps": ends}
 
 
-def fitted_on(masks: str) -> dict[str, Any]:
-    """A head in `heads.json`."""
+def make_head_json(masks: str) -> dict[str, Any]:
+    """Return a head of `heads.json` that was fitted on the masks."""
     return head_record(head_json(("age_years", 0.1)), masks=masks).model_dump(mode="json")
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> WorkFolders:
-    """Two folds of one network of two epochs, with the losses of the first 1 and 0, of the second 3 and 1."""
+    """Write two folds of a network with two epochs: the training losses are 1 and 0 in the first fold, 3 and 1 in the second."""
     planned = planned_work(tmp_path, plan=PLAN)
     for fold, training in enumerate(([1.0, 0.0], [3.0, 1.0])):
         planned.final(fold).parent.mkdir(parents=True)
-        content = {"network_weights": {"a": torch.ones(2)}, "logging": log(training, [2.0, 2.0])}
+        content = {"network_weights": {"a": torch.ones(2)}, "logging": make_log(training, [2.0, 2.0])}
         torch.save(content, planned.final(fold))
-    write_json(planned.heads_json, {"rfs": fitted_on("out-of-fold masks")})
+    write_json(planned.heads_json, {"rfs": make_head_json("out-of-fold masks")})
     return planned
 
 
 def test_the_facts_of_a_training(work: WorkFolders) -> None:
-    found = collect_facts(work, read_training_logs(work))
-    assert found == {
+    facts = collect_facts(work, read_training_logs(work))
+    assert facts == {
         "Plan": "preset short, changed: epochs, mirror axes",
         "Spacing": "3 x 3 x 3 mm",
         "Networks": "unet; one for each of 2 folds",
@@ -92,13 +92,13 @@ def test_the_facts_of_a_training(work: WorkFolders) -> None:
         "Seed": "0",
         "Trained until": "2026-03-03",
     }
-    assert "<dt>Trained until</dt><dd>2026-03-03</dd>" in format_training(found, {})
+    assert "<dt>Trained until</dt><dd>2026-03-03</dd>" in format_training(facts, {})
     assert "<dd>a &lt; b</dd>" in format_training({"Networks": "a < b"}, {})
-    assert charts_of(format_training(found, read_training_logs(work))) == ["loss"]
+    assert list_charts(format_training(facts, read_training_logs(work))) == ["loss"]
 
 
 def test_the_loss_is_the_mean_of_the_folds(work: WorkFolders) -> None:
-    """Epoch 1: mean of 1 and 3; epoch 2: mean of 0 and 1. The validation loss is 2 throughout."""
+    """Epoch 1 has the mean of 1 and 3, epoch 2 the mean of 0 and 1. The validation loss is always 2."""
     curves = analyse_losses(read_training_logs(work))
     rows = curves.rows
     assert not curves.chart["step"]  # each epoch has a dot
@@ -112,32 +112,36 @@ def test_the_loss_is_the_mean_of_the_folds(work: WorkFolders) -> None:
 
 
 def test_a_long_curve_has_a_hundred_points() -> None:
-    """Each is the mean of ten epochs: losses 0 to 9 give 4.5. An epoch more of the second fold does not count."""
-    of_folds = [log(values, values) for values in ([float(n) for n in range(1000)], [float(n) for n in range(1001)])]
+    """Losses of ten epochs are averaged: 0 to 9 give 4.5. The second fold's additional epoch does not count."""
+    of_folds = [
+        make_log(values, values) for values in ([float(n) for n in range(1000)], [float(n) for n in range(1001)])
+    ]
     curves = analyse_losses({"unet": of_folds})
     rows = [row for row in curves.rows if row["loss"] == "training"]
     assert curves.chart["step"]
     assert (len(rows), rows[0]["epoch"], rows[0]["mean"], rows[-1]["epoch"]) == (100, 10, 4.5, 1000)
 
 
-@pytest.mark.parametrize("given", ["networks", "masks"])
-def test_given_networks_and_masks_have_no_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    """The spacing is that of the prepared images. A plan beside given masks did not make them."""
-    work = planned_work(tmp_path, plan=PLAN if given == "masks" else None)
-    write_json(work.heads_json, {"rfs": fitted_on("given masks" if given == "masks" else "out-of-fold masks")})
+@pytest.mark.parametrize("source", ["networks", "masks"])
+def test_existing_networks_and_masks_have_no_curve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """Only the spacing of the prepared images is known. A plan next to existing masks did not produce them."""
+    work = planned_work(tmp_path, plan=PLAN if source == "masks" else None)
+    write_json(work.heads_json, {"rfs": make_head_json("given masks" if source == "masks" else "out-of-fold masks")})
     networks = "none: the masks were given"
-    if given == "networks":
+    if source == "networks":
         work.networks.mkdir()
         package = SimpleNamespace(manifest=SimpleNamespace(name="theirs"))
         monkeypatch.setattr("baseline.report.report.load_existing_networks", lambda _: package)
         networks = "from the package theirs"
     assert read_training_logs(work) == {}
     assert collect_facts(work, {}) == {"Spacing": "2 x 2 x 4 mm", "Networks": networks, "Seed": "0"}
-    assert charts_of(format_training(collect_facts(work, {}), {})) == []
+    assert list_charts(format_training(collect_facts(work, {}), {})) == []
 
 
 def test_a_training_without_a_log_has_its_facts(work: WorkFolders) -> None:
-    """As one by a trainer that stores none."""
+    """Some trainers store no log."""
     for fold in range(2):
         torch.save({"network_weights": {"a": torch.ones(2)}, "logging": {}}, work.final(fold))
     assert read_training_logs(work) == {}
