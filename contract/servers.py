@@ -38,9 +38,11 @@ _METHODS: Final = {"/health": "GET", "/invoke": "POST"}
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # A caller may send the next case while the reply to the previous one is still being sent.
 _MAX_REPLY_S: Final = 0.2
-# Parameter of `mallopt` in malloc.h of glibc, and its value for a server.
+# Parameters of `mallopt` in malloc.h of glibc, and their values for a server.
 _M_MMAP_THRESHOLD: Final = -3
 _MIN_RETURNED_BYTES: Final = 1 << 20
+_M_ARENA_MAX: Final = -8
+_MAX_ARENAS: Final = 1
 
 
 class RequestHandler(BaseHTTPRequestHandler):
@@ -236,7 +238,7 @@ def run_server(
     Raises:
         HecktorError: The port is not available, or `load` failed.
     """
-    _return_large_blocks()
+    _limit_pools_of_memory()
     earlier_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
         with CaseServer(answer, port) as server:
@@ -253,11 +255,13 @@ def run_server(
         signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
 
 
-def _return_large_blocks() -> None:
-    """Make the C library return each large block of memory to the system when it is freed.
+def _limit_pools_of_memory() -> None:
+    """Make the C library return large blocks of memory to the system when they are freed, and share one pool.
 
     After a block of up to 32 MiB has been freed, glibc returns only larger blocks. Smaller arrays then stay in the
-    pools of the threads that allocated them, and the server grows from case to case.
+    pools ("arenas") of the threads that allocated them, and the server grows from case to case.
     """
     with suppress(AttributeError):  # another C library than glibc
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MIN_RETURNED_BYTES)
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _MIN_RETURNED_BYTES)
+        mallopt(_M_ARENA_MAX, _MAX_ARENAS)
