@@ -20,7 +20,7 @@ from contract.archives import unpack
 from contract.errors import run_main
 from contract.packages import PostprocessingRules
 from tests.baseline.package.nnunet_results import CPU, DATASET, TRANSPOSE, our_logits, package
-from tests.baseline.postprocessing.patients import record_json
+from tests.baseline.postprocessing.patients import make_record_json
 
 HEAD = {"kind": "linear", "scale": "test", "intercepts": [0.5], "threshold": 0.0, "terms": []}
 
@@ -153,13 +153,17 @@ def test_rules_on_lesions_come_from_postprocessing_json(
 ) -> None:
     """From the file of `hecktor train postprocess`, or a plain object of rules; one without rules leaves no key."""
     rules = {"gtvn_volume_ml": 0.5, "largest_gtvp_only": True}
-    for name, content in (("whole", record_json(rules)), ("plain", rules), ("none", record_json({}, "no gain"))):
+    for name, content in (
+        ("whole", make_record_json(rules)),
+        ("plain", rules),
+        ("none", make_record_json({}, "no gain")),
+    ):
         file = tmp_path / f"{name}.json"
         file.write_text(json.dumps(content))
         assert package(trained["plain"], tmp_path / name, "--postprocessing", str(file)) == 0
         manifest = load_package(tmp_path / name).manifest
         assert manifest.postprocessing == (None if name == "none" else PostprocessingRules(**rules))
-    file.write_text(json.dumps(record_json({"gtvn_volume_ml": -1})))
+    file.write_text(json.dumps(make_record_json({"gtvn_volume_ml": -1})))
     assert package(trained["plain"], tmp_path / "damaged", "--postprocessing", str(file)) == 1
     assert "none.json.rules.gtvn_volume_ml: found -1, expected a number of at least 0.0" in capsys.readouterr().err
 

@@ -14,7 +14,7 @@ from baseline.work import WorkFolders
 from contract.errors import InputError
 from contract.io.files import read_json, write_json
 from contract.patient import Patient
-from tests.baseline.postprocessing.patients import record_json
+from tests.baseline.postprocessing.patients import make_record_json
 from tests.baseline.prepared import cross_validation_json, head_record, outcomes
 from tests.conftest import class_head_json, head_json
 
@@ -210,7 +210,7 @@ def test_missing_figures_are_explained(work: WorkFolders, nested: float | None) 
 
 def test_postprocessing_without_rules_gives_its_reason(work: WorkFolders) -> None:
     """Nothing is said of other masks than those of the features."""
-    write_json(work.postprocessing_json, record_json({}, "the score changes by -0.0006"))
+    write_json(work.postprocessing_json, make_record_json({}, "the score changes by -0.0006"))
     write_json(work.features_json, {"key": "other", "result": {}})
     assert "No postprocessing: the step was not run on these masks." in model_card(work, DESCRIPTION)
     write_json(work.features_json, {"key": "key", "result": {}})

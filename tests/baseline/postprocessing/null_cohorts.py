@@ -1,7 +1,7 @@
-"""Cohorts in which no rule gains.
+"""Cohorts without a rule that gains.
 
-`python -m tests.baseline.postprocessing.null_cohorts 40 100 400` counts the cohorts of 40, 100 and 400 patients in which
-a rule is accepted.
+`python -m tests.baseline.postprocessing.null_cohorts 40 100 400` counts how often a rule is accepted in cohorts of 40,
+100 and 400 patients.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from baseline.release.splits import Splits
 from contract.editions import load_edition
 from contract.packages import NO_RULES
 
-# Probability that an uncertain node is true. In 2025 a node costs the aggregated F1 as much as it gains if it is true with
-# half of the F1's probability, 0.8 / 2 here, and the aggregated DSC with half of the DSC's, 0.95 / 2. With 0.43 no rule
-# gains more than 0.0002 in 4,000 patients. In 2026 a node of v voxels beside one of 100 costs 1 - 200 / (200 + v) of the
-# patient's DSC if it is false, and its removal costs the same if it is true; a node alone gains or costs 1.
-_TRUE = {"hecktor2025": 0.43, "hecktor2026": 0.5}
-# Share of the patients of 2026 with one uncertain node and no other.
-_ALONE = 0.3
+# Probability that an uncertain node is true. In 2025 a node changes the expected aggregated F1 by 0 if it is true with half
+# of the F1, 0.8 / 2 here, and the expected aggregated DSC if it is true with half of the DSC, 0.95 / 2. With 0.43 no rule
+# gains more than 0.0002 in 4,000 patients. In 2026 a false node of v voxels next to a node of 100 voxels costs
+# 1 - 200 / (200 + v) of the patient's DSC, and removing a true one costs the same; a single node gains or costs 1.
+_TRUE_PROBABILITY = {"hecktor2025": 0.43, "hecktor2026": 0.5}
+# Share of the patients of 2026 with a single node, which is uncertain.
+_SINGLE_NODE_SHARE = 0.3
 COHORTS = 40
 
 
-def null_cohort(patients: int, seed: int, edition: str = "hecktor2025") -> MaskCohort:
-    """Patients of four centres with a GTVp, a true node and uncertain ones whose measures say nothing of the truth.
+def make_null_cohort(patients: int, seed: int, edition: str = "hecktor2025") -> MaskCohort:
+    """Return patients of four centres with a GTVp, a true node and uncertain nodes that no measure tells apart.
 
-    In 2026, which scores patients, some have no true node for sure.
+    In 2026, which scores each patient, some patients have only an uncertain node.
     """
     rng = np.random.default_rng(seed)
     return MaskCohort(
-        [_patient(number, rng, edition) for number in range(patients)], make_mask_score(load_edition(edition))
+        [_make_patient(number, rng, edition) for number in range(patients)], make_mask_score(load_edition(edition))
     )
 
 
-def _patient(number: int, rng: np.random.Generator, edition: str) -> PatientLesions:
-    alone = edition == "hecktor2026" and rng.random() < _ALONE
-    sure = 1 if alone else 2
-    more = 1 if alone else int(rng.poisson(1.5))
+def _make_patient(number: int, rng: np.random.Generator, edition: str) -> PatientLesions:
+    has_single_node = edition == "hecktor2026" and rng.random() < _SINGLE_NODE_SHARE
+    sure = 1 if has_single_node else 2
+    more = 1 if has_single_node else int(rng.poisson(1.5))
     label = np.array([1, *[2] * (more + sure - 1)])
     voxels = np.concatenate([[200, 100][:sure], rng.integers(1, 20, more)])
-    true = np.concatenate([[True, True][:sure], rng.random(more) < _TRUE[edition]])
+    true = np.concatenate([[True, True][:sure], rng.random(more) < _TRUE_PROBABILITY[edition]])
     probability = np.concatenate([[0.95, 0.95][:sure], rng.uniform(0.5, 0.95, more)])
     suv_max = np.concatenate([[9.0, 9.0][:sure], rng.uniform(1, 9, more)])
     nodes = np.flatnonzero((label == 2) & true)
@@ -57,19 +57,19 @@ def _patient(number: int, rng: np.random.Generator, edition: str) -> PatientLesi
     return PatientLesions(f"{centre}-{number:03d}", centre, 100.0, 200, size, len(nodes), table)
 
 
-def splits_of(cohort: MaskCohort, folds: int = 5, centres: int = 4) -> Splits:
-    """Every `folds`-th patient is a fold, every `centres`-th a centre."""
-    ids = [one.patient_id for one in cohort.patients]
-    of_centre = {f"C{number}": tuple(ids[number::centres]) for number in range(centres)}
-    return Splits(seed=1, folds=tuple(tuple(ids[number::folds]) for number in range(folds)), centres=of_centre)
+def make_splits(cohort: MaskCohort, folds: int = 5, centres: int = 4) -> Splits:
+    """Split the patients into interleaved folds and centres."""
+    ids = [patient.patient_id for patient in cohort.patients]
+    by_centre = {f"C{number}": tuple(ids[number::centres]) for number in range(centres)}
+    return Splits(seed=1, folds=tuple(tuple(ids[number::folds]) for number in range(folds)), centres=by_centre)
 
 
 def count_accepted(patients: int, edition: str, cohorts: int = COHORTS) -> int:
-    """Count the null cohorts in which at least one rule is accepted."""
+    """Count the null cohorts with at least one accepted rule."""
     accepted = 0
     for seed in range(cohorts):
-        cohort = null_cohort(patients, seed, edition)
-        splits = splits_of(cohort)
+        cohort = make_null_cohort(patients, seed, edition)
+        splits = make_splits(cohort)
         folds = {str(number): fold for number, fold in enumerate(splits.folds)}
         accepted += fit_rules(cohort, {"folds": folds, "centres": splits.centres}, seed).rules != NO_RULES
     return accepted
@@ -77,7 +77,7 @@ def count_accepted(patients: int, edition: str, cohorts: int = COHORTS) -> int:
 
 def main(sizes: list[int]) -> None:
     """Print the count for each edition and number of patients."""
-    for edition in _TRUE:
+    for edition in _TRUE_PROBABILITY:
         for patients in sizes:
             accepted = count_accepted(patients, edition, 200)
             sys.stdout.write(f"{edition}, {patients} patients: a rule in {accepted} of 200 cohorts\n")

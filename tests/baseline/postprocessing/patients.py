@@ -1,7 +1,8 @@
-"""Prepared patients of random lesions, with references that share some of them, and their stored probabilities."""
+"""Prepared patients with random lesions, similar references and stored probabilities."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +19,22 @@ from contract.images.volumes import Volume, write_mask, write_volume
 from contract.patient import Patient
 
 GRID = Geometry((22, 20, 18), (4.0, 4.0, 4.0), (-44.0, -40.0, -36.0))
-CENTRES = ("CHUM", "HMR", "MDA")
 
 
-def record_json(rules: dict[str, Any], why_not: str = "", **content: Any) -> dict[str, Any]:
-    """The smallest `postprocessing.json`."""
+def make_record_json(rules: dict[str, Any], why_not: str = "", **content: Any) -> dict[str, Any]:
+    """Return the smallest valid `postprocessing.json`."""
     content = {"edition": "hecktor2025", "patients": 36, "made_from": "key", **content}
     return {"format_version": FORMAT_VERSION, "rules": rules, "why_not": why_not, **content}
 
 
-def smooth(rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """A random field with blobs of a few voxels, of standard deviation 1."""
+def make_smooth_field(rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Draw a random field with blobs of a few voxels and a standard deviation of 1."""
     field = ndimage.gaussian_filter(rng.normal(size=GRID.array_shape), 1.3)
     return np.asarray(field / field.std())
 
 
-def without_small(mask: npt.NDArray[np.uint8], smallest: int) -> npt.NDArray[np.uint8]:
-    """The mask without lesions of fewer voxels."""
+def remove_small_lesions(mask: npt.NDArray[np.uint8], smallest: int) -> npt.NDArray[np.uint8]:
+    """Return the mask without lesions of fewer than `smallest` voxels."""
     result = mask.copy()
     for label in (1, 2):
         parts, count = ndimage.label(mask == label, structure=np.ones((3, 3, 3)))
@@ -44,30 +44,27 @@ def without_small(mask: npt.NDArray[np.uint8], smallest: int) -> npt.NDArray[np.
 
 
 def write_patients(
-    root: Path,
-    count: int,
-    rng: np.random.Generator,
-    centres: tuple[str, ...] = CENTRES,
-    noise: float = 0.35,
-    smallest: int = 0,
+    root: Path, centres: Sequence[str], rng: np.random.Generator, noise: float = 0.35, smallest: int = 0
 ) -> tuple[list[ReleaseCase], WorkFolders]:
-    """Patients with probabilities that follow the reference but for `noise`, and lesions below `smallest` voxels."""
+    """Write a patient for each item of `centres`, whose probabilities are the reference with `noise`.
+
+    References have no lesion of fewer than `smallest` voxels, but predictions may have one.
+    """
     work, cases = WorkFolders(root), []
-    for number in range(count):
-        centre = centres[number % len(centres)]
+    for number, centre in enumerate(centres):
         name = f"{centre}-{number:03d}"
         ct = root / f"{name}__CT.nii.gz"
         case = ReleaseCase(name, centre, ct, ct, root / f"{name}.nii.gz", Patient())
         write_volume(ct, Volume(np.zeros(GRID.array_shape, np.int16), GRID))
-        truth = np.stack([np.full(GRID.array_shape, 1.6), smooth(rng), smooth(rng)])
-        reference = without_small(truth.argmax(0).astype(np.uint8), smallest)
-        noisy = truth + noise * np.stack([smooth(rng) for _ in range(3)])
+        truth = np.stack([np.full(GRID.array_shape, 1.6), make_smooth_field(rng), make_smooth_field(rng)])
+        reference = remove_small_lesions(truth.argmax(0).astype(np.uint8), smallest)
+        noisy = truth + noise * np.stack([make_smooth_field(rng) for _ in range(3)])
         logits = (3 * noisy).astype(np.float32)
         powers = np.exp(logits - logits.max(0))
         mask = logits.argmax(0).astype(np.uint8)
         write_probabilities(work.probabilities(name), powers / powers.sum(0), mask)
         write_volume(image_path(work.raw, case, 0), Volume(np.zeros(GRID.array_shape, np.float32), GRID))
-        uptake = (3 + smooth(rng)).clip(0).astype(np.float32)
+        uptake = (3 + make_smooth_field(rng)).clip(0).astype(np.float32)
         write_volume(image_path(work.raw, case, 1), Volume(uptake, GRID))
         write_mask(label_path(work.raw, case), reference, GRID)
         write_mask(root / f"{name}.nii.gz", reference, GRID)

@@ -1,4 +1,4 @@
-"""`postprocess` on a working directory: rules, masks and features for the later steps, or a plain line why not."""
+"""`postprocess` on a working directory: rules, masks and features for the later steps, or a reason without rules."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask
 from contract.io.files import read_json, write_json
 from contract.packages import NO_RULES, PostprocessingRules
-from tests.baseline.postprocessing.patients import GRID, record_json, write_patients
+from tests.baseline.postprocessing.patients import GRID, make_record_json, write_patients
 
 Directory = tuple[list[ReleaseCase], WorkFolders, dict[str, Features]]
 CENTRES = ("CHUM", "HMR", "MDA")
 
 
-def directory(root: Path, patients: int, centres: tuple[str, ...] = CENTRES) -> Directory:
-    """A measured working directory, ready for `postprocess`."""
-    cases, work = write_patients(root, patients, np.random.default_rng(1), centres, noise=0.05, smallest=12)
+def write_directory(root: Path, patients: int, centres: tuple[str, ...] = CENTRES) -> Directory:
+    """Write a working directory with measured features, ready for `postprocess`."""
+    centre_of_patient = [centres[number % len(centres)] for number in range(patients)]
+    cases, work = write_patients(root, centre_of_patient, np.random.default_rng(1), noise=0.05, smallest=12)
     write_cases(work, cases)
     write_json(work.prepare_json, {"options": {"release": "r", "edition": "hecktor2025", "spacing_mm": [4, 4, 4]}})
     load_or_make_splits(work.splits_json, cases, (), folds=3, seed=7)
@@ -42,14 +43,14 @@ def directory(root: Path, patients: int, centres: tuple[str, ...] = CENTRES) -> 
 
 
 @pytest.fixture(scope="module")
-def filtered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Directory, dict[str, Features]]:
-    """36 patients whose masks have many small false lesions."""
-    prepared = directory(tmp_path_factory.mktemp("work"), 36)
+def directory_and_features(tmp_path_factory: pytest.TempPathFactory) -> tuple[Directory, dict[str, Features]]:
+    """Postprocess 36 patients whose masks have many small false lesions."""
+    prepared = write_directory(tmp_path_factory.mktemp("work"), 36)
     return prepared, postprocess(prepared[1], prepared[2])
 
 
-def test_rules_masks_and_features_are_written(filtered: tuple[Directory, dict[str, Features]]) -> None:
-    (cases, work, measured), features = filtered
+def test_rules_masks_and_features_are_written(directory_and_features: tuple[Directory, dict[str, Features]]) -> None:
+    (cases, work, measured), features = directory_and_features
     record = read_record(work.postprocessing_json)
     assert record.why_not == ""
     assert record.rules.as_json() == load_rules_in_use(work) != {}
@@ -65,8 +66,10 @@ def test_rules_masks_and_features_are_written(filtered: tuple[Directory, dict[st
     assert changed > 0
 
 
-def test_the_cross_fitted_figures_cover_folds_and_centres(filtered: tuple[Directory, dict[str, Features]]) -> None:
-    (_, work, _), _ = filtered
+def test_the_cross_fitted_figures_cover_folds_and_centres(
+    directory_and_features: tuple[Directory, dict[str, Features]],
+) -> None:
+    (_, work, _), _ = directory_and_features
     record = read_record(work.postprocessing_json)
     assert set(record.cross_fitted) == {"folds", "centres"}
     assert set(record.rules_by_group["centres"]) == set(CENTRES)
@@ -74,11 +77,13 @@ def test_the_cross_fitted_figures_cover_folds_and_centres(filtered: tuple[Direct
     assert gain.filtered - gain.unfiltered == pytest.approx(gain.difference.value)
     assert gain.difference.ci95_low > 0
     assert "score, limits found without the patient's centre" in summarise_postprocessing(work)
-    assert [len(of_split) for of_split in record.cross_fitted.values()] == [4, 4]  # the score and three metrics
+    assert [len(estimates) for estimates in record.cross_fitted.values()] == [4, 4]  # the score and three metrics
 
 
-def test_the_step_is_skipped_when_nothing_changed(filtered: tuple[Directory, dict[str, Features]]) -> None:
-    (_, work, measured), features = filtered
+def test_the_step_is_skipped_when_nothing_changed(
+    directory_and_features: tuple[Directory, dict[str, Features]],
+) -> None:
+    (_, work, measured), features = directory_and_features
     stamp = work.postprocessing_json.stat().st_mtime_ns
     assert postprocess(work, measured) == features
     assert work.postprocessing_json.stat().st_mtime_ns == stamp
@@ -91,10 +96,10 @@ def test_the_step_is_skipped_when_nothing_changed(filtered: tuple[Directory, dic
         (30, ("CHUM",), "all patients are from one centre, but a rule must hold with a centre left out"),
     ],
 )
-def test_too_few_patients_or_one_centre_end_in_a_plain_line(
+def test_too_few_patients_or_a_single_centre_give_a_reason(
     tmp_path: Path, patients: int, centres: tuple[str, ...], why: str
 ) -> None:
-    cases, work, measured = directory(tmp_path, patients, centres)
+    cases, work, measured = write_directory(tmp_path, patients, centres)
     assert postprocess(work, measured) == measured
     assert summarise_postprocessing(work) == f"no postprocessing rules: {why}"
     assert load_rules_in_use(work) is None
@@ -102,8 +107,8 @@ def test_too_few_patients_or_one_centre_end_in_a_plain_line(
     assert work.mask(cases[0].patient_id).read_bytes() == work.raw_mask(cases[0].patient_id).read_bytes()
 
 
-def test_references_without_nodes_end_in_a_plain_line(tmp_path: Path) -> None:
-    cases, work, measured = directory(tmp_path, 30)
+def test_references_without_nodes_give_a_reason(tmp_path: Path) -> None:
+    cases, work, measured = write_directory(tmp_path, 30)
     for case in cases:
         reference = read_volume(label_path(work.raw, case), np.uint8).array
         write_mask(label_path(work.raw, case), np.where(reference == labels.GTVN, 0, reference).astype(np.uint8), GRID)
@@ -112,30 +117,30 @@ def test_references_without_nodes_end_in_a_plain_line(tmp_path: Path) -> None:
 
 
 def test_without_the_step_masks_stay_unfiltered(tmp_path: Path) -> None:
-    cases, work, measured = directory(tmp_path, 3)
+    cases, work, measured = write_directory(tmp_path, 3)
     assert copy_unfiltered(work, measured) == measured
     assert load_rules_in_use(work) is None
     for case in cases:
         assert work.mask(case.patient_id).read_bytes() == work.raw_mask(case.patient_id).read_bytes()
 
 
-def test_each_mask_has_the_rules_that_were_found_without_its_fold(
+def test_each_mask_follows_the_rules_that_were_fitted_without_its_fold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The package's rules empty every mask, those of folds 0 and 1 its GTVn, and fold 2 found none."""
-    _, work, measured = directory(tmp_path, 30)
+    """Rules of the package remove all lesions, rules of folds 0 and 1 only GTVn, and fold 2 has no rules."""
+    _, work, measured = write_directory(tmp_path, 30)
     package = PostprocessingRules(gtvp_volume_ml=1e5, gtvn_volume_ml=1e5)
     no_nodes = PostprocessingRules(gtvn_volume_ml=1e5)
     by_fold = {"fold 0": no_nodes, "fold 1": no_nodes, "fold 2": NO_RULES}
-    found = {"why_not": "", "rules": package, "rules_by_group": {"folds": by_fold}}
-    monkeypatch.setattr(step, "fit_record", lambda *_: found)
+    record = {"why_not": "", "rules": package, "rules_by_group": {"folds": by_fold}}
+    monkeypatch.setattr(step, "fit_record", lambda *_: record)
     features = postprocess(work, measured)
     for number, fold in enumerate(read_splits(work).folds):
         for name in fold:
-            before, after = (read_volume(one(name), np.uint8).array for one in (work.raw_mask, work.mask))
+            before, after = (read_volume(path, np.uint8).array for path in (work.raw_mask(name), work.mask(name)))
             if number == 2:
                 np.testing.assert_array_equal(after, before)
-            else:  # but for single voxels, whose label differs between the two grids
+            else:  # single voxels have different labels on the two grids
                 assert np.sum(after == labels.GTVN) < 0.02 * np.sum(before == labels.GTVN)
                 assert np.sum(after == labels.GTVP) > 0.98 * np.sum(before == labels.GTVP)
             assert features[name]["gtvn_count"] == (-1 if number == 2 else 0)
@@ -143,8 +148,8 @@ def test_each_mask_has_the_rules_that_were_found_without_its_fold(
 
 
 def test_rules_are_not_in_use_with_features_of_other_masks(tmp_path: Path) -> None:
-    _, work, _ = directory(tmp_path, 3)
-    write_json(work.postprocessing_json, record_json({"gtvn_volume_ml": 1.0}, made_from="one"))
+    _, work, _ = write_directory(tmp_path, 3)
+    write_json(work.postprocessing_json, make_record_json({"gtvn_volume_ml": 1.0}, made_from="one"))
     store_cached(work.features_json, "another", {})
     assert load_rules_in_use(work) is None
     store_cached(work.features_json, "one", {})
@@ -152,7 +157,7 @@ def test_rules_are_not_in_use_with_features_of_other_masks(tmp_path: Path) -> No
 
 
 def test_each_voxel_follows_the_nearest_lesion() -> None:
-    """Lesions of 2 voxels of 4 mm at x = 4..8, 20..24 and 36..40 mm; the CT's voxels are 2 mm wide."""
+    """Lesions have 2 voxels of 4 mm at x = 4..8, 20..24 and 36..40 mm; the CT has voxels of 2 mm."""
     grid = Geometry((12, 3, 3), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
     ct = Geometry((23, 5, 5), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
     places = np.zeros(grid.array_shape, dtype=np.uint8)
@@ -167,8 +172,8 @@ def test_each_voxel_follows_the_nearest_lesion() -> None:
 
 
 def test_a_patient_without_reference_is_filtered_too(tmp_path: Path) -> None:
-    """Nothing below 1 ml, 16 voxels of 4 mm, is left."""
-    cases, work, _ = directory(tmp_path, 3)
+    """No lesion below 1 ml, 16 voxels of 4 mm, remains."""
+    cases, work, _ = write_directory(tmp_path, 3)
     case = replace(cases[0], mask=None)
     for number in range(2):
         target = image_path(work.raw, case, number)
