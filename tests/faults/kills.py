@@ -52,8 +52,9 @@ MOMENTS: Final = ("start", "middle", "end", "training")
 TRAIN: Final = "train"
 # After so many kills a training is completed.
 MAX_KILLS_OF_A_TRAINING: Final = 4
-# A limit on memory is between these, uniform in its logarithm.
-MIN_LIMIT_BYTES: Final = 64 << 20
+# A limit on memory is between these, uniform in its logarithm. With less, OpenBLAS, which NumPy and SciPy load, tries
+# without end to allocate its buffers.
+MIN_LIMIT_BYTES: Final = 128 << 20
 MAX_LIMIT_BYTES: Final = 4 << 30
 MAX_SECONDS: Final = 1800
 
