@@ -26,7 +26,7 @@ from contract.errors import ModelPackageError
 from contract.images.volumes import write_mask
 from contract.io.files import read_json
 from contract.packages import read_manifest
-from tests.baseline.heads.custom_code import custom_head
+from tests.baseline.heads.custom_code import write_custom_head
 from tests.baseline.test_given_masks import block
 from tests.conftest import CaseFolder
 from tests.examples.readme import EXAMPLES
@@ -158,7 +158,7 @@ def test_a_head_that_sees_the_images(
     work, masks = prepared
     for number, case in enumerate(read_cases(work)):
         write_mask(next(masks.glob(f"{case.patient_id}.*")), *block(case, 1 + number % 4))
-    code = custom_head(tmp_path)
+    code = write_custom_head(tmp_path)
     (code / "__init__.py").write_text(SEEING)
     heads(work, masks, "--code", str(code))
     nested = read_json(work.cross_validation_json)["rfs"]["nested"]

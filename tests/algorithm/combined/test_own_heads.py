@@ -19,7 +19,7 @@ from contract.errors import ModelPackageError
 from contract.io.files import read_json
 from tests.algorithm.combined.four_answers import predict_case, read_values, write_heads
 from tests.algorithm.edition import EDITION, EDITION_2026, RFS
-from tests.baseline.heads.custom_code import custom_head
+from tests.baseline.heads.custom_code import write_custom_head
 from tests.conftest import CaseFolder, head_json
 
 OWN = "my_code:Head"
@@ -35,7 +35,7 @@ def pack_code(package: Path, sign_package: Callable[..., None], tmp_path: Path) 
     """
 
     def pack(*changes: tuple[str, str], is_only: bool = False) -> Path:
-        code = custom_head(tmp_path, AGE, *changes)
+        code = write_custom_head(tmp_path, AGE, *changes)
         files = package / "heads" / "rfs" / "my_code.Head"
         files.mkdir(parents=True)
         (files / "classes.json").write_text("0")

@@ -1,4 +1,4 @@
-"""Entrants' heads for tests: folders of code."""
+"""Custom heads for tests, as folders of code."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Head:
 """
 
 
-def custom_head(folder: Path, *changes: tuple[str, str], name: str = "my_code") -> Path:
-    """A folder of code with `ABSOLUTE`, each change made to its text."""
+def write_custom_head(folder: Path, *changes: tuple[str, str], name: str = "my_code") -> Path:
+    """Write `ABSOLUTE` with changes to its text as a folder of code, and return its path."""
     text = ABSOLUTE
     for before, after in changes:
         assert before in text, before

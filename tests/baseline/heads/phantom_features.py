@@ -35,45 +35,47 @@ _Float = npt.NDArray[np.float32]
 CLINICAL: Final = load_edition().clinical
 
 
-def draw(patients: int, seed: int, centres: Sequence[Centre] = TRAINING_CENTRES) -> list[PhantomCase]:
-    """The first patients of a phantom cohort."""
+def draw_cases(patients: int, seed: int, centres: Sequence[Centre] = TRAINING_CENTRES) -> list[PhantomCase]:
+    """Draw the first patients of a phantom cohort."""
     return [make_case(seed, index, centres) for index in range(patients)]
 
 
-def measured_cohorts(cases: Sequence[PhantomCase], complete: bool) -> dict[str, HeadCohort]:
-    """Image features and clinical variables of phantoms, with the outcomes of "rfs" and "hpv".
+def measure_cohorts(cases: Sequence[PhantomCase], complete: bool) -> dict[str, HeadCohort]:
+    """Measure image features and clinical variables of phantoms, with the outcomes of "rfs" and "hpv".
 
-    `complete` takes the true clinical variables instead of those that the centre recorded.
+    `complete` uses the true clinical variables, otherwise the variables that the centre recorded are used.
     """
     results = [case.outcome for case in cases]
     days = np.array([float(result.rfs_days) for result in results])
     rfs = HeadCohort(
         tuple(case.patient_id for case in cases),
         tuple(case.centre.code for case in cases),
-        make_feature_table([{**reference_features(case), **_clinical(case, complete)} for case in cases]),
+        make_feature_table(
+            [{**measure_reference(case), **_compute_clinical_features(case, complete)} for case in cases]
+        ),
         Outcomes(np.array([int(result.relapse) for result in results]), days),
     )
     hpv = Outcomes(np.array([int(result.hpv_positive) for result in results]))
     return {"rfs": rfs, "hpv": replace(rfs, outcomes=hpv)}
 
 
-def oracle_risk(cases: Sequence[PhantomCase]) -> npt.NDArray[np.float64]:
-    """The generator's own linear predictor."""
+def collect_true_risks(cases: Sequence[PhantomCase]) -> npt.NDArray[np.float64]:
+    """Return the generator's linear predictor of each case."""
     return np.array([case.outcome.linear_predictor for case in cases])
 
 
-def oracle_logit(cases: Sequence[PhantomCase]) -> npt.NDArray[np.float64]:
-    """The generator's own HPV logit."""
+def collect_true_logits(cases: Sequence[PhantomCase]) -> npt.NDArray[np.float64]:
+    """Return the generator's HPV logit of each case."""
     return np.array([case.outcome.hpv_logit for case in cases])
 
 
-def reference_features(case: PhantomCase) -> Features:
-    """`image_features` of the true lesions on a coarse grid."""
+def measure_reference(case: PhantomCase) -> Features:
+    """Measure `image_features` of the true lesions on a coarse grid."""
     lesions = [lesion for lesion in case.disease.lesions if lesion.label]
     surfaces = [Surface(lesion, case.frame.to_patient(lesion.place)) for lesion in lesions]
     corners = np.array([surface.corners() for surface in surfaces])
     low, high = corners[:, 0].min(0) - MARGIN_MM, corners[:, 1].max(0) + MARGIN_MM
-    # As wide to the left as to the right, so that the body's middle is the patient's.
+    # The grid is symmetric, so that its middle is the middle of the patient.
     half = max(abs(low[0] - case.frame.origin_mm[0]), abs(high[0] - case.frame.origin_mm[0]))
     low[0], high[0] = case.frame.origin_mm[0] - half, case.frame.origin_mm[0] + half
     size = np.ceil((high - low) / SPACING_MM).astype(int) + 1
@@ -90,14 +92,14 @@ def reference_features(case: PhantomCase) -> Features:
         ct[core] = CORE_HU
         pet[inside] = lesion.suv * surface.texture(*place)[inside]
         pet[core] *= CORE_SUV_SHARE
-    return image_features(mask, ct, _scanned(pet, case), grid)
+    return image_features(mask, ct, _simulate_pet(pet, case), grid)
 
 
-def _scanned(pet: _Float, case: PhantomCase) -> _Float:
+def _simulate_pet(pet: _Float, case: PhantomCase) -> _Float:
     sigma = case.protocol.psf_fwhm_mm * FWHM_TO_SIGMA / SPACING_MM
     return np.asarray(ndimage.gaussian_filter(pet, sigma) * np.float32(case.protocol.suv_factor), dtype=np.float32)
 
 
-def _clinical(case: PhantomCase, complete: bool) -> Features:
+def _compute_clinical_features(case: PhantomCase, complete: bool) -> Features:
     values = asdict(case.clinical) if complete else case.record
     return clinical_features(Patient(values), load_edition().clinical)

@@ -1,4 +1,4 @@
-"""The evaluation's metrics on cohorts of the heads, by hand."""
+"""Metrics of the evaluation on cohorts of the heads, computed by hand."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from contract.errors import MetricError
 
 
 def test_the_c_index_by_hand() -> None:
-    """Events at 1 and 3, censored at 2 and 4. Comparable: (1, 2), (1, 3), (1, 4), (3, 4). Risks 4, 3, 1, 2 order all
-    but the last: 3 of 4."""
+    """Events are at 1 and 3, censorings at 2 and 4. Comparable pairs are (1, 2), (1, 3), (1, 4) and (3, 4).
+
+    Risks of 4, 3, 1 and 2 order three of these four pairs correctly.
+    """
     days = np.array([1.0, 2, 3, 4])
     outcomes = Outcomes(np.array([1, 0, 1, 0]), days)
     assert c_index(outcomes, np.array([4.0, 3, 1, 2])) == 0.75
@@ -25,14 +27,14 @@ def test_an_event_comes_before_a_censoring_of_the_same_day() -> None:
 
 
 def test_the_area_under_the_curve_by_hand() -> None:
-    """Positives 3 and 1, negatives 2 and 1: won, won, lost, tied."""
+    """Positives score 3 and 1, negatives 2 and 1: two pairs are right, one is wrong, one is tied."""
     assert area_under_curve(Outcomes(np.array([1, 1, 0, 0])), np.array([3.0, 1, 2, 1])) == pytest.approx(2.5 / 4)
     with pytest.raises(MetricError, match="0 of 2 positive"):
         area_under_curve(Outcomes(np.zeros(2, int)), np.zeros(2))
 
 
 def test_balanced_accuracy_by_hand() -> None:
-    """Two of three positives and one of two negatives: (2/3 + 1/2) / 2."""
+    """Two of three positives and one of two negatives are right: (2/3 + 1/2) / 2."""
     outcomes = Outcomes(np.array([1, 1, 1, 0, 0]))
     answers = np.array([True, True, False, True, False])
     assert balanced_accuracy(outcomes, answers) == pytest.approx(7 / 12)

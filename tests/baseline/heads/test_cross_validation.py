@@ -1,5 +1,8 @@
-"""On phantom patients measured on their reference masks, the heads find what the generator put in, find nothing in
-permuted outcomes, and fall where whole centres are left out and the centres differ."""
+"""Heads on phantom patients that are measured on their reference masks.
+
+The heads find the effects of the generator, find none in permuted outcomes, and lose skill if centres are left out and
+differ.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ from baseline.heads.models.risk import fit_cox, fit_signs, make_unfitted_heads
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import RISK_FEATURES, Target, with_families
 from baseline.heads.models.terms import with_weights
-from tests.baseline.heads.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk
+from tests.baseline.heads.phantom_features import collect_true_logits, collect_true_risks, draw_cases, measure_cohorts
 from tests.baseline.prepared import HPV, RFS
 
 pytestmark = pytest.mark.slow
 
 PATIENTS, SEED = 300, 12
 Cohorts = dict[str, HeadCohort]
-# The shipped competition with fewer settings, so that all proofs together take a minute.
+# The families of the shipped heads with fewer settings, so that all tests together take a minute.
 RIDGE = ({"penalty": 0.1}, {"penalty": 0.01})
 FEW = Family("Cox, few features", fit_cox, RIDGE, RISK_FEATURES)
 ALL = Family("Cox, all features", fit_cox, ({"penalty": 0.1},))
@@ -43,15 +46,15 @@ LOGISTIC = [replace(family, settings=family.settings[::2]) for family in HPV.fam
 
 @pytest.fixture(scope="module")
 def larger() -> tuple[Cohorts, np.ndarray, np.ndarray]:
-    """600 phantoms with complete clinical variables, the generator's own log hazard and HPV logit."""
-    cases = draw(2 * PATIENTS, SEED)
-    return measured_cohorts(cases, complete=True), oracle_risk(cases), oracle_logit(cases)
+    """Measure 600 phantoms with complete clinical variables; return the generator's log hazards and HPV logits too."""
+    cases = draw_cases(2 * PATIENTS, SEED)
+    return measure_cohorts(cases, complete=True), collect_true_risks(cases), collect_true_logits(cases)
 
 
 @pytest.fixture(scope="module")
 def phantoms(larger: tuple[Cohorts, np.ndarray, np.ndarray]) -> tuple[Cohorts, np.ndarray]:
-    """The first 300 and their log hazards."""
-    return {name: one.pick(np.arange(PATIENTS)) for name, one in larger[0].items()}, larger[1][:PATIENTS]
+    """Pick the first 300 phantoms and their log hazards."""
+    return {name: cohort.pick(np.arange(PATIENTS)) for name, cohort in larger[0].items()}, larger[1][:PATIENTS]
 
 
 @pytest.fixture(scope="module")
@@ -64,42 +67,44 @@ def hpv(larger: tuple[Cohorts, np.ndarray, np.ndarray]) -> HeldOutPredictions:
     return cross_validate_nested(with_families(HPV, LOGISTIC), larger[0]["hpv"], np.random.default_rng(0))
 
 
-def redrawn(count: int) -> list[np.ndarray]:
-    """Patients drawn again with replacement, 300 times."""
+def draw_bootstrap_samples(count: int) -> list[np.ndarray]:
+    """Draw patients with replacement, 300 times."""
     rng = np.random.default_rng(0)
     return [rng.integers(0, count, count) for _ in range(300)]
 
 
-# What the generator put in is found
+# The effects of the generator
 
 
 def test_the_c_index_lies_within_the_oracles_interval(
     phantoms: tuple[Cohorts, np.ndarray], rfs: HeldOutPredictions
 ) -> None:
-    """Volume, nodes, tobacco and status are known; HPV status, with a log hazard ratio of -0.8, is not."""
+    """Heads know volume, nodes, tobacco and performance status, but not HPV status with a log hazard ratio of -0.8."""
     cohort, risk = phantoms[0]["rfs"], phantoms[1]
-    draws = [c_index(cohort.outcomes.pick(numbers), risk[numbers]) for numbers in redrawn(PATIENTS)]
+    draws = [c_index(cohort.outcomes.pick(numbers), risk[numbers]) for numbers in draw_bootstrap_samples(PATIENTS)]
     low, high = np.percentile(draws, (2.5, 97.5))
-    found = compute_metric(cohort, rfs)
-    assert found is not None
-    assert low <= found <= high
-    assert found > 0.65
+    metric = compute_metric(cohort, rfs)
+    assert metric is not None
+    assert low <= metric <= high
+    assert metric > 0.65
 
 
 def test_the_area_under_the_curve_nears_the_oracles(
     larger: tuple[Cohorts, np.ndarray, np.ndarray], hpv: HeldOutPredictions
 ) -> None:
-    """Some fifty negatives of 600. Cold nodes on the PET only hint at the cystic share that the generator knows, so the
-    oracle leads; by less than 0.12 within the interval of redrawn patients."""
+    """Cold nodes on the PET only hint at the cystic share that the generator knows, so the oracle is better.
+
+    The gap is less than 0.12 within the bootstrap interval. About fifty of 600 patients are negative.
+    """
     cohort, logit = larger[0]["hpv"], larger[2]
     assert hpv.probability is not None
-    outcomes, found = cohort.outcomes, hpv.probability
+    outcomes, probability = cohort.outcomes, hpv.probability
     gaps = [
-        area_under_curve(outcomes.pick(n), logit[n]) - area_under_curve(outcomes.pick(n), found[n])
-        for n in redrawn(len(found))
+        area_under_curve(outcomes.pick(n), logit[n]) - area_under_curve(outcomes.pick(n), probability[n])
+        for n in draw_bootstrap_samples(len(probability))
     ]
     assert np.percentile(gaps, 2.5) < 0.12
-    assert area_under_curve(outcomes, found) > 0.65
+    assert area_under_curve(outcomes, probability) > 0.65
     accuracy = compute_metric(cohort, hpv)
     assert accuracy is not None
     assert accuracy > 0.6
@@ -108,8 +113,10 @@ def test_the_area_under_the_curve_nears_the_oracles(
 def test_coefficients_have_the_generators_signs(
     phantoms: tuple[Cohorts, np.ndarray], larger: tuple[Cohorts, np.ndarray, np.ndarray]
 ) -> None:
-    """Hazard: volume, nodes, status and tobacco raise it. HPV: tobacco, age and volume speak against it, cold (cystic)
-    nodes for it."""
+    """Volume, nodes, performance status and tobacco raise the hazard.
+
+    Tobacco, age and volume lower the probability of HPV, and cold (cystic) nodes raise it.
+    """
     cohort = phantoms[0]["rfs"]
     risk = fit_target(with_families(RFS, [FEW]), cohort, np.random.default_rng(0)).head
     signs = {term.feature: np.sign(term.weights[0]) for term in risk.terms}
@@ -120,7 +127,7 @@ def test_coefficients_have_the_generators_signs(
     assert signs["gtvn_cold_share"] == 1
 
 
-def test_every_patient_is_judged_once_by_a_head_that_never_saw_them(
+def test_every_patient_is_scored_once_by_a_head_that_never_saw_them(
     phantoms: tuple[Cohorts, np.ndarray], rfs: HeldOutPredictions
 ) -> None:
     cohort = phantoms[0]["rfs"]
@@ -134,11 +141,11 @@ def test_every_patient_is_judged_once_by_a_head_that_never_saw_them(
             assert rfs.scores[patient] == pytest.approx((score - selection.mean()) / selection.std())
 
 
-def test_the_scale_of_one_folds_head_does_not_matter(phantoms: tuple[Cohorts, np.ndarray]) -> None:
-    """A risk is only an order, and so is that of a head whose scores are 100 times as large.
+def test_the_scale_of_a_single_head_does_not_matter(phantoms: tuple[Cohorts, np.ndarray]) -> None:
+    """Only the order of risks counts, even if a head's scores are 100 times as large.
 
-    Every head fitted without the first outer fold's patients is such a head, in the selection too. Unscaled, its
-    patients would be the first and the last of all.
+    Every head that is fitted without the first outer fold's patients is such a head, in the selection too. Without
+    scaling, its patients would be the first and the last of all.
     """
     cohort = phantoms[0]["rfs"]
     outer = [np.arange(first, PATIENTS, 5) for first in range(5)]
@@ -147,7 +154,9 @@ def test_the_scale_of_one_folds_head_does_not_matter(phantoms: tuple[Cohorts, np
     def fit_scaled(training: HeadCohort, *rest: Any) -> list[LinearHead]:
         factor = 100 if without_first.isdisjoint(training.ids) else 1
         return [
-            head.model_copy(update={"terms": tuple(with_weights(one, [factor * one.weights[0]]) for one in head.terms)})
+            head.model_copy(
+                update={"terms": tuple(with_weights(term, [factor * term.weights[0]]) for term in head.terms)}
+            )
             for head in make_unfitted_heads(training, *rest)
         ]
 
@@ -165,22 +174,25 @@ def test_the_scale_of_one_folds_head_does_not_matter(phantoms: tuple[Cohorts, np
 def test_calibrated_probabilities_average_to_the_share(
     larger: tuple[Cohorts, np.ndarray, np.ndarray], hpv: HeldOutPredictions
 ) -> None:
-    """Nine in ten are positive although the classes were weighted alike; the share's standard error is 0.012."""
+    """Nine in ten patients are positive although both classes have the same weight; the standard error is 0.012."""
     assert hpv.probability is not None
     assert hpv.probability.mean() == pytest.approx(larger[0]["hpv"].outcomes.positive.mean(), abs=0.04)
 
 
-# Nothing is found where there is nothing
+# No effect
 
 
 def test_permuted_outcomes_give_a_half(phantoms: tuple[Cohorts, np.ndarray]) -> None:
-    """Six permutations each. Nine nested C-indices of permuted phantoms had a standard deviation of 0.04, with 30 negatives
-    a balanced accuracy has one near 0.05; the means of six 0.017 and 0.02. Three of each are allowed, and a little more."""
+    """The means of six permutations are 0.5 within three standard deviations and a little more.
+
+    Nine nested C-indices of permuted phantoms had a standard deviation of 0.04. A balanced accuracy with 30 negatives has
+    one near 0.05. The means of six have 0.017 and 0.02.
+    """
     c_indices, accuracies = [], []
     for seed in range(6):
         rng = np.random.default_rng(seed)
         order = rng.permutation(PATIENTS)
-        rfs, hpv = (replace(one, outcomes=one.outcomes.pick(order)) for one in phantoms[0].values())
+        rfs, hpv = (replace(cohort, outcomes=cohort.outcomes.pick(order)) for cohort in phantoms[0].values())
         c_indices.append(
             compute_metric(
                 rfs, cross_validate_nested(with_families(RFS, [replace(FEW, settings=RIDGE[:1]), SIGNS]), rfs, rng)
@@ -197,16 +209,18 @@ def test_permuted_outcomes_give_a_half(phantoms: tuple[Cohorts, np.ndarray]) -> 
 def test_leaving_centres_out_costs_where_centres_differ_and_not_where_they_do_not(
     phantoms: tuple[Cohorts, np.ndarray],
 ) -> None:
-    """Planted: each centre has its own pace of relapse, and is off in one SUV or HU feature of its own. Inside, that
-    feature tells the centre and so the pace; of a centre that was never seen nobody knows what it means."""
+    """Centres differ here in the pace of relapse, and each has a shift of another SUV or HU feature.
+
+    Within the centres this feature reveals the centre and so the pace. At an unknown centre it has no meaning.
+    """
     few = with_families(RFS, [replace(FEW, settings=RIDGE[1:])])
     misled = with_families(RFS, [replace(FEW, settings=RIDGE[1:], transforms=dict.fromkeys(SHIFTED, "identity"))])
-    assert abs(_gap(few, phantoms[0]["rfs"])) < 0.05
-    assert _gap(misled, _with_centre_shift(phantoms[0]["rfs"])) > 0.15
+    assert abs(_compute_gap(few, phantoms[0]["rfs"])) < 0.05
+    assert _compute_gap(misled, _shift_centres(phantoms[0]["rfs"])) > 0.15
 
 
-def _gap(target: Target, cohort: HeadCohort) -> float:
-    """C within the centres minus C with whole centres left out."""
+def _compute_gap(target: Target, cohort: HeadCohort) -> float:
+    """Return C within the centres minus C with whole centres left out."""
     inside = compute_metric(cohort, cross_validate_nested(target, cohort, np.random.default_rng(0)))
     outside = compute_metric(cohort, cross_validate_by_centre(target, cohort, np.random.default_rng(0)))
     assert inside is not None
@@ -220,7 +234,7 @@ SHIFTED = (
 )
 
 
-def _with_centre_shift(cohort: HeadCohort) -> HeadCohort:
+def _shift_centres(cohort: HeadCohort) -> HeadCohort:
     codes = sorted(set(cohort.centres))
     assert len(codes) == len(SHIFTED)
     off = dict(zip(codes, SHIFTED, strict=True))
@@ -236,7 +250,7 @@ def _with_centre_shift(cohort: HeadCohort) -> HeadCohort:
 # The record
 
 
-def test_the_record_says_all_and_is_plain_json(phantoms: tuple[Cohorts, np.ndarray]) -> None:
+def test_the_record_is_complete_and_plain_json(phantoms: tuple[Cohorts, np.ndarray]) -> None:
     cohort = phantoms[0]["hpv"].pick(np.arange(120))
     quick = replace(with_families(HPV, LOGISTIC[:1]), comparators={"clinical": HPV.comparators["clinical"]})
     document = cross_validate_targets([(quick, cohort)], 3, {}).as_json()

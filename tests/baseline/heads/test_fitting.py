@@ -1,4 +1,4 @@
-"""The step `heads`: cohorts of a release, heads in as far as there are outcomes, dose features, and what is told."""
+"""The step `heads`: cohorts of a release, heads of the known outcomes, dose features, and the summary."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ from contract.images.volumes import Volume, write_volume
 from contract.io.files import read_json, write_json
 from contract.packages import DEFAULT_MIN_LESION_SIZES
 from contract.patient import Patient
-from tests.baseline.heads.cohorts import head_cohort
+from tests.baseline.heads.cohorts import make_head_cohort
 from tests.baseline.prepared import ANSWERS, HPV, RFS, outcomes
 
 TARGETS = (RFS, HPV)
 
 
-def case(number: int, relapse: bool | None = None, hpv: bool | None = None, dose: Path | None = None) -> ReleaseCase:
+def make_case(
+    number: int, relapse: bool | None = None, hpv: bool | None = None, dose: Path | None = None
+) -> ReleaseCase:
     centre = "ABC"[number % 3]
     image = Path("image.nii.gz")
     days = None if relapse is None else 100.0 + 37 * number
@@ -48,33 +50,33 @@ def case(number: int, relapse: bool | None = None, hpv: bool | None = None, dose
     )
 
 
-def rows_of(cases: list[ReleaseCase]) -> dict[str, Features]:
+def make_rows(cases: list[ReleaseCase]) -> dict[str, Features]:
     return {
-        one.patient_id: {"total_volume_ml": 10.0 + number % 5, "suv_max": 8.0 + number % 3}
-        for number, one in enumerate(cases)
+        case.patient_id: {"total_volume_ml": 10.0 + number % 5, "suv_max": 8.0 + number % 3}
+        for number, case in enumerate(cases)
     }
 
 
-def cohorts_of(cases: list[ReleaseCase]) -> list[tuple[Target, HeadCohort]]:
-    return [(target, make_cohort(target, cases, rows_of(cases))) for target in TARGETS]
+def make_cohorts(cases: list[ReleaseCase]) -> list[tuple[Target, HeadCohort]]:
+    return [(target, make_cohort(target, cases, make_rows(cases))) for target in TARGETS]
 
 
-def test_a_cohort_holds_whom_the_outcome_is_known_of() -> None:
-    cases = [case(0, relapse=True), case(1, hpv=False), case(2, relapse=False, hpv=True), case(3)]
-    rfs = make_cohort(RFS, cases, rows_of(cases))
+def test_a_cohort_holds_the_patients_with_a_known_outcome() -> None:
+    cases = [make_case(0, relapse=True), make_case(1, hpv=False), make_case(2, relapse=False, hpv=True), make_case(3)]
+    rfs = make_cohort(RFS, cases, make_rows(cases))
     assert (rfs.ids, rfs.centres) == (("A-000", "C-002"), ("A", "C"))
     assert rfs.outcomes.times_days.tolist() == [100, 174]
     assert rfs.outcomes.positive.tolist() == [True, False]
     assert rfs.features["age_years"][1] == 52
     assert rfs.features["total_volume_ml"][1] == 12
-    hpv = make_cohort(HPV, cases, rows_of(cases))
+    hpv = make_cohort(HPV, cases, make_rows(cases))
     assert (hpv.ids, hpv.outcomes.positive.tolist()) == (("B-001", "C-002"), [False, True])
 
 
-def test_eight_patients_get_plain_heads_and_an_honest_judgement() -> None:
-    """Three relapses and three HPV negatives: too few for all features, enough for every kind of judgement."""
-    cases = [case(n, relapse=n in {0, 3, 4}, hpv=n not in {1, 2, 6}) for n in range(8)]
-    cohorts = cohorts_of(cases)
+def test_eight_patients_get_plain_heads_and_both_estimates() -> None:
+    """Three relapses and three HPV negatives are too few for all features, but enough for both cross-validations."""
+    cases = [make_case(n, relapse=n in {0, 3, 4}, hpv=n not in {1, 2, 6}) for n in range(8)]
+    cohorts = make_cohorts(cases)
     fitted = fit_targets(cohorts, seed=0)
     assert set(fitted.heads) == {"rfs", "rfs_clinical", "hpv", "hpv_clinical"}
     assert fitted.heads["rfs"].model.startswith("Cox, few features")
@@ -99,11 +101,11 @@ def test_eight_patients_get_plain_heads_and_an_honest_judgement() -> None:
 
 
 def test_fitted_features_are_fitted_on_and_left_out_of_both_estimates() -> None:
-    """Two features of one's own, by which relapses are told at a glance."""
-    cases = [case(n, relapse=n in {0, 3, 4}) for n in range(8)]
+    """Two custom features separate the relapses."""
+    cases = [make_case(n, relapse=n in {0, 3, 4}) for n in range(8)]
     known = {"my_code:risk": [5.0, 0, 0, 5, 5, 0, 0, 0], "my_code:deep": [0.0, 1, 1, 0, 0, 1, 1, 2]}
-    rows = {one: {**row, **{k: known[k][n] for k in known}} for n, (one, row) in enumerate(rows_of(cases).items())}
-    plain = [(RFS, make_cohort(RFS, cases, rows_of(cases)))]
+    rows = {name: {**row, **{k: known[k][n] for k in known}} for n, (name, row) in enumerate(make_rows(cases).items())}
+    plain = [(RFS, make_cohort(RFS, cases, make_rows(cases)))]
     target = with_custom_features(RFS, known, known)
     cohorts = [(target, make_cohort(target, cases, rows))]
     fitted = fit_targets(cohorts, seed=0)
@@ -121,8 +123,8 @@ def test_fitted_features_are_fitted_on_and_left_out_of_both_estimates() -> None:
 
 @pytest.mark.parametrize("relapses", [0, 1])
 def test_without_relapses_there_is_no_head_but_a_reason(relapses: int) -> None:
-    cases = [case(n, relapse=n < relapses, hpv=n % 2 == 0) for n in range(8)]
-    cohorts = cohorts_of(cases)
+    cases = [make_case(n, relapse=n < relapses, hpv=n % 2 == 0) for n in range(8)]
+    cohorts = make_cohorts(cases)
     fitted = fit_targets(cohorts, seed=0)
     reason = f"rfs: {relapses} training patients with a relapse, expected at least 2"
     assert set(fitted.heads) == {"hpv", "hpv_clinical"}
@@ -133,10 +135,10 @@ def test_without_relapses_there_is_no_head_but_a_reason(relapses: int) -> None:
     assert f"rfs, nested: rfs: {relapses} training patients with a relapse, expected at least 3" in lines
 
 
-def test_relapses_that_nobody_outlives_cannot_be_compared() -> None:
-    """Both relapses on the last day: no patient is known to have relapsed before another."""
-    cases = [case(n, relapse=n >= 6, hpv=None) for n in range(8)]
-    cohort = make_cohort(RFS, cases, rows_of(cases))
+def test_relapses_on_the_last_day_cannot_be_compared() -> None:
+    """No patient is known to have relapsed before another, because both relapses are on the last day."""
+    cases = [make_case(n, relapse=n >= 6, hpv=None) for n in range(8)]
+    cohort = make_cohort(RFS, cases, make_rows(cases))
     times = np.where(cohort.outcomes.positive, 900.0, cohort.outcomes.times_days)
     same_day = replace(cohort, outcomes=Outcomes(cohort.outcomes.values, times))
     fitted = fit_targets([(RFS, same_day)], seed=0)
@@ -144,30 +146,26 @@ def test_relapses_that_nobody_outlives_cannot_be_compared() -> None:
 
 
 def test_the_dose_is_measured_where_the_release_has_one(tmp_path: Path) -> None:
-    """A dose of 60 Gy everywhere on a coarser grid around a GTVp of 8 voxels: mean and D95 are 60, V60 is all of it."""
+    """With a dose of 60 Gy on a coarser grid around a GTVp of 8 voxels, mean and D95 are 60 Gy."""
     grid = Geometry((8, 8, 8), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
     mask = np.zeros(grid.array_shape, np.uint8)
     mask[3:5, 3:5, 3:5] = 1
-    found = Segmentation.from_mask(mask, np.zeros(mask.shape, np.float32), None, grid)
+    segmentation = Segmentation.from_mask(mask, np.zeros(mask.shape, np.float32), None, grid)
     coarse = Geometry((6, 6, 6), (6.0, 6.0, 6.0), (-3.0, -3.0, -3.0))
     write_volume(tmp_path / "dose.nii.gz", Volume(np.full(coarse.array_shape, 60.0, np.float32), coarse))
-    measured = measure_segmentation(case(0, dose=tmp_path / "dose.nii.gz"), found, DEFAULT_MIN_LESION_SIZES)
+    measured = measure_segmentation(make_case(0, dose=tmp_path / "dose.nii.gz"), segmentation, DEFAULT_MIN_LESION_SIZES)
     assert measured["gtvp_dose_mean_gy"] == pytest.approx(60, abs=1e-3)
     assert measured["gtvp_dose_d95_gy"] == pytest.approx(60, abs=1e-3)
     assert measured["gtvn_dose_mean_gy"] is None
-    assert measure_segmentation(case(0), found, DEFAULT_MIN_LESION_SIZES)["gtvp_dose_mean_gy"] is None
+    assert measure_segmentation(make_case(0), segmentation, DEFAULT_MIN_LESION_SIZES)["gtvp_dose_mean_gy"] is None
     write_volume(tmp_path / "odd.nii.gz", Volume(np.full(coarse.array_shape, -1.0, np.float32), coarse))
-    assert (
-        measure_segmentation(case(0, dose=tmp_path / "odd.nii.gz"), found, DEFAULT_MIN_LESION_SIZES)[
-            "gtvp_dose_mean_gy"
-        ]
-        is None
-    )
+    negative = measure_segmentation(make_case(0, dose=tmp_path / "odd.nii.gz"), segmentation, DEFAULT_MIN_LESION_SIZES)
+    assert negative["gtvp_dose_mean_gy"] is None
 
 
 def test_the_dose_counts_only_where_inference_gets_it() -> None:
-    """Task 2 may have a dose, task 3 has none."""
-    cases = [case(0, relapse=True, hpv=True)]
+    """Inference of task 2 may have a dose, inference of task 3 never has it."""
+    cases = [make_case(0, relapse=True, hpv=True)]
     rows = {"A-000": {"gtvp_dose_d95_gy": 60.0, "gtvn_dose_v66_share": 0.5, "suv_max": 9.0}}
     assert set(rows["A-000"]) <= set(make_cohort(RFS, cases, rows).features)
     hpv = make_cohort(HPV, cases, rows).to_rows()[0]
@@ -176,28 +174,28 @@ def test_the_dose_counts_only_where_inference_gets_it() -> None:
 
 
 def test_an_edition_with_four_answers_gets_heads_for_all() -> None:
-    """Stages that follow the diameter and the count; the most frequent ones and the median time are the fallbacks."""
+    """Stages follow the diameter and the count; the fallbacks are the most frequent stages and the median time."""
     targets = make_targets(load_edition("hecktor2026"))
     t_stages, n_stages = ("T1", "T1", "T2", "T3", "T4") * 8, ("N2", "N1", "N0", "N2", "N3") * 8
     cases = [
-        replace(case(n), outcomes={"T-stage": t, "N-stage": s, "RFS": 100.0 + n, "Relapse": n % 3 == 0})
+        replace(make_case(n), outcomes={"T-stage": t, "N-stage": s, "RFS": 100.0 + n, "Relapse": n % 3 == 0})
         for n, (t, s) in enumerate(zip(t_stages, n_stages, strict=True))
     ]
     diameter, count = {"T1": 15.0, "T2": 30.0, "T3": 50.0, "T4": 70.0}, {"N0": 0.0, "N1": 1.0, "N2": 3.0, "N3": 9.0}
     rows = {
-        one.patient_id: {
+        case.patient_id: {
             "gtvp_diameter_mm": diameter[t] + number % 3,
             "gtvn_count": count[s],
             "gtvn_volume_ml": 5 * count[s],
             "total_volume_ml": 10.0 + number % 5,
         }
-        for number, (one, t, s) in enumerate(zip(cases, t_stages, n_stages, strict=True))
+        for number, (case, t, s) in enumerate(zip(cases, t_stages, n_stages, strict=True))
     }
     cohorts = [(target, make_cohort(target, cases, rows)) for target in targets]
     fitted = fit_targets(cohorts, seed=0)
     names = [f"{target.name}{suffix}" for target in targets for suffix in ("", "_clinical")]
     assert (list(fitted.heads), fitted.why_not) == (names, {})
-    fallbacks = {name: one.fallback for name, one in fitted.heads.items()}
+    fallbacks = {name: head.fallback for name, head in fitted.heads.items()}
     assert (fallbacks["t_stage"], fallbacks["n_stage"], fallbacks["n_stage_clinical"]) == ("T1", "N2", "N2")
     assert isinstance(fallbacks["rfs"], float)
     assert 0 < fallbacks["rfs"] < 139
@@ -215,41 +213,41 @@ def test_an_edition_with_four_answers_gets_heads_for_all() -> None:
         ]
 
 
-def measured_work(root: Path) -> tuple[WorkFolders, list[ReleaseCase]]:
-    """Eight patients with features, before the step `heads`."""
-    work, cases = WorkFolders(root), [case(n, relapse=n in {0, 3, 4}, hpv=n not in {1, 2, 6}) for n in range(8)]
+def write_work(root: Path) -> tuple[WorkFolders, list[ReleaseCase]]:
+    """Write eight patients with features, as before the step `heads`."""
+    work, cases = WorkFolders(root), [make_case(n, relapse=n in {0, 3, 4}, hpv=n not in {1, 2, 6}) for n in range(8)]
     write_cases(work, cases)
     write_json(work.prepare_json, {"options": {"release": "r"}})
     load_or_make_splits(work.splits_json, cases, ANSWERS, folds=2, seed=0)
-    store_cached(work.features_json, "key", rows_of(cases))
+    store_cached(work.features_json, "key", make_rows(cases))
     return work, cases
 
 
 def test_heads_are_fitted_again_only_for_other_inputs(tmp_path: Path) -> None:
-    """The same features, clinical variables and outcomes change no file; another outcome changes both."""
-    work, cases = measured_work(tmp_path)
-    rows = rows_of(cases)
+    """Repeating the step with the same inputs changes no file; another outcome changes both files."""
+    work, cases = write_work(tmp_path)
+    rows = make_rows(cases)
 
-    def times() -> list[int]:
+    def list_times() -> list[int]:
         return [path.stat().st_mtime_ns for path in (work.heads_json, work.cross_validation_json)]
 
     lines = fit_heads(work, rows)
-    first = times()
+    first = list_times()
     assert fit_heads(work, rows) == lines
-    assert times() == first
+    assert list_times() == first
     write_cases(work, [replace(cases[0], outcomes=outcomes(False, 100.0, True)), *cases[1:]])
     assert fit_heads(work, rows) != lines
     document = read_json(work.cross_validation_json)
     assert document["rfs"]["nested"] == {"why_not": "rfs: 2 training patients with a relapse, expected at least 3"}
-    assert all(later > earlier for later, earlier in zip(times(), first, strict=True))
+    assert all(later > earlier for later, earlier in zip(list_times(), first, strict=True))
 
 
 @pytest.mark.parametrize("events", ["all", "one half"])
-def test_a_risk_of_perfect_order_is_finite_and_says_so(events: str, caplog: pytest.LogCaptureFixture) -> None:
-    """40 patients, t = 1000 - 100 x: without a bound the likelihood rises for ever."""
+def test_a_risk_of_perfect_order_is_finite_and_logged(events: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Times are 1000 - 100 x for 40 patients, so that the likelihood would rise for ever without a bound."""
     x = np.r_[np.linspace(-2, -1, 20), np.linspace(1, 2, 20)]
     values = np.ones(40, dtype=np.int64) if events == "all" else (x > 0).astype(np.int64)
-    cohort = head_cohort([{"x": float(one)} for one in x], Outcomes(values, 1000 - 100 * x))
+    cohort = make_head_cohort([{"x": float(value)} for value in x], Outcomes(values, 1000 - 100 * x))
     families = (
         Family("Cox", fit_cox, ({"penalty": 0.01},), use_unchanged(["x"])),
         Family("signs", fit_signs, ({"least_effect": 0.0},), use_unchanged(["x"])),

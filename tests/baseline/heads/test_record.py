@@ -1,4 +1,4 @@
-"""`cross_validation.json`: what is written is read unchanged, each fault is one line, and what the summary shows."""
+"""`cross_validation.json`: reading what was written, messages of one line for each fault, and the summary."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.io.files import write_json
 from evaluation.statistics.bootstrap import Estimate
-from tests.baseline.heads.cohorts import head_cohort
+from tests.baseline.heads.cohorts import make_head_cohort
 from tests.baseline.prepared import HPV, RFS, cross_validation_json
 from tests.baseline.report.test_models import make_comparison
 
 RUNS = 4000
 
 
-def written() -> dict[str, Any]:
+def make_content() -> dict[str, Any]:
     patients = [{"id": "A-1", "centre": "A", "hpv": True}, {"id": "B-1", "centre": "B", "hpv": False}]
     nested = {"balanced_accuracy": 1.0, "score": [0.5, -0.5], "positive": [True, False], "probability": [0.6, 0.4]}
     return cross_validation_json({"hpv": {"patients": patients, "nested": nested}}, made_from="digest")
 
 
-def parsed(content: dict[str, Any]) -> CrossValidation:
+def parse_content(content: dict[str, Any]) -> CrossValidation:
     return parse_document(content, CrossValidation, "cross_validation.json")
 
 
 def test_what_is_written_is_read_unchanged(tmp_path: Path) -> None:
-    work, content = WorkFolders(tmp_path), written()
+    work, content = WorkFolders(tmp_path), make_content()
     write_json(work.cross_validation_json, content)
     document = read_cross_validation(work)
     assert document.as_json() == content
@@ -63,24 +63,26 @@ def test_more_than_two_classes_have_a_score_each() -> None:
     stages |= {"recall": {"T1": 1.0, "T3": None}, "confusion": [[1, 0], [0, 1]], "balanced_accuracy": None}
     patients = [{"t_stage": "T1"}, {"t_stage": "T2"}]
     content = cross_validation_json({"t_stage": {"patients": patients, "nested": stages}})
-    assert parsed(content).as_json() == content
+    assert parse_content(content).as_json() == content
 
 
 def test_the_document_of_a_cohort_has_this_form() -> None:
-    """With all its comparators; one centre gives a reason in place of the other kind."""
-    cohort = head_cohort([{"x": float(n)} for n in range(12)], Outcomes(np.arange(12) % 2, classes=("False", "True")))
+    """All comparators are included; a single centre gives a reason instead of results with centres left out."""
+    cohort = make_head_cohort(
+        [{"x": float(n)} for n in range(12)], Outcomes(np.arange(12) % 2, classes=("False", "True"))
+    )
     document = cross_validate_targets([(HPV, cohort)], 0, {"rfs": "no outcome"})
-    assert parsed(document.as_json()) == document
+    assert parse_content(document.as_json()) == document
     assert [document.targets["hpv"].kinds[kind].why_not is None for kind in KINDS] == [True, False]
 
 
-def test_those_of_another_version_are_fitted_again(tmp_path: Path) -> None:
+def test_heads_of_another_version_are_fitted_again(tmp_path: Path) -> None:
     """Version 3 had other keys; a damaged document of this version is refused."""
     work = WorkFolders(tmp_path)
     assert load_cross_validation(work) is None
     write_json(work.cross_validation_json, {"format_version": 3, "seed": 0, "floor": {"rfs": 0.5}})
     assert (load_cross_validation(work), heads_are_current(work)) == (None, False)
-    write_json(work.cross_validation_json, written() | {"floor": {}})
+    write_json(work.cross_validation_json, make_content() | {"floor": {}})
     with pytest.raises(HecktorError, match=r"^cross_validation\.json\.floor\.metric: found nothing"):
         load_cross_validation(work)
 
@@ -98,10 +100,10 @@ def test_those_of_another_version_are_fitted_again(tmp_path: Path) -> None:
     ids=["unknown target", "no seed", "unknown key", "text for a number", "incomplete", "patient without ID"],
 )  # fmt: skip
 def test_a_fault_is_named_by_its_place(change: Callable[[dict[str, Any]], object], message: str) -> None:
-    content = written()
+    content = make_content()
     change(content)
     with pytest.raises(HecktorError, match=r"^cross_validation\.json" + message):
-        parsed(content)
+        parse_content(content)
 
 
 FAMILIES = tuple(Family(name, fit_cox, ({"penalty": 0.1},), {name: "identity"}) for name in ("x", "y"))
@@ -114,13 +116,13 @@ def target() -> Target:
 
 @pytest.fixture(scope="module")
 def cohort() -> HeadCohort:
-    """Two drivers of the hazard, each a feature."""
+    """Return a cohort with two features that drive the hazard."""
     rng = np.random.default_rng(1)
     values = rng.normal(size=(80, 2))
     time, censored = rng.exponential(1000 / np.exp(values.sum(1))), rng.exponential(1500, 80)
     rows = [{"x": float(a), "y": float(b)} for a, b in values]
     outcomes = Outcomes((time <= censored).astype(int), np.minimum(time, censored))
-    return head_cohort(rows, outcomes, "AB" * 40)
+    return make_head_cohort(rows, outcomes, "AB" * 40)
 
 
 def test_both_kinds_are_recorded_and_shown(target: Target, cohort: HeadCohort) -> None:
@@ -133,10 +135,10 @@ def test_both_kinds_are_recorded_and_shown(target: Target, cohort: HeadCohort) -
         for kind in ("nested", "leave_one_centre_out")
     ]
     fold = record["nested"]["folds"][0]
-    assert [one["name"] for one in fold["experts"]] == ["x", "y"]
+    assert [expert["name"] for expert in fold["experts"]] == ["x", "y"]
     assert set(fold["coefficients"]) == {"x", "y"}
-    kept = document.to_manifest()["rfs"]
-    assert kept["nested"] == {name: record["nested"][name] for name in ("c_index", "by_centre")}
+    manifest = document.to_manifest()["rfs"]
+    assert manifest["nested"] == {name: record["nested"][name] for name in ("c_index", "by_centre")}
 
 
 @pytest.mark.slow
@@ -146,16 +148,19 @@ def test_processes_change_nothing(target: Target, cohort: HeadCohort) -> None:
 
 
 def test_intervals_by_hand() -> None:
-    """Values 0.5, 0.6 and 0.7: mean 0.6, s = 0.1, t = 4.30265 with two degrees of freedom. The mean's half width is
-    4.30265 x 0.1 / sqrt(3) = 0.24841, and that of three new centres 4.30265 x 0.1 x sqrt(2 / 3) = 0.35131."""
-    found = estimate_new_centres([0.5, None, 0.6, 0.7], 3)
-    assert (found.value, found.centres, found.new_centres) == (pytest.approx(0.6), 3, 3)
-    assert (found.ci95_low, found.ci95_high) == pytest.approx((0.35159, 0.84841), abs=1e-5)
-    assert (found.test_low, found.test_high) == pytest.approx((0.24869, 0.95131), abs=1e-5)
+    """Values of 0.5, 0.6 and 0.7 have the mean 0.6, s = 0.1, and t = 4.30265 with two degrees of freedom.
+
+    The half width is 4.30265 x 0.1 / sqrt(3) = 0.24841 for the mean, and 4.30265 x 0.1 x sqrt(2 / 3) = 0.35131 for three
+    new centres.
+    """
+    estimate = estimate_new_centres([0.5, None, 0.6, 0.7], 3)
+    assert (estimate.value, estimate.centres, estimate.new_centres) == (pytest.approx(0.6), 3, 3)
+    assert (estimate.ci95_low, estimate.ci95_high) == pytest.approx((0.35159, 0.84841), abs=1e-5)
+    assert (estimate.test_low, estimate.test_high) == pytest.approx((0.24869, 0.95131), abs=1e-5)
 
 
 def test_few_centres_and_an_unknown_number() -> None:
-    """One centre has a value without an interval; NaN counts as undefined; no interval for an unknown test set."""
+    """A single centre and an unknown number of new centres give no interval; NaN counts as undefined."""
     assert estimate_new_centres([0.7, math.nan], 3).ci95_low is None
     assert estimate_new_centres([None, math.nan]).value is None
     unknown = estimate_new_centres([0.6, 0.7])
@@ -164,24 +169,30 @@ def test_few_centres_and_an_unknown_number() -> None:
     assert estimate_new_centres([0.2, 0.9], 1).test_high == 1.0
 
 
-def coverage(effect_sd: float, patients_sd: float, mean: float, centres: int = 7, new: int = 3) -> tuple[float, float]:
-    """Shares of runs in which the intervals hold the mean of all new centres, and the mean of one test set."""
+def compute_coverage(
+    effect_sd: float, patients_sd: float, mean: float, centres: int = 7, new: int = 3
+) -> tuple[float, float]:
+    """Return how often the intervals contain the mean of all new centres, and the mean of a single test set."""
     rng = np.random.default_rng(1)
     sd = math.hypot(effect_sd, patients_sd)
     trained, tested = rng.normal(mean, sd, (RUNS, centres)), rng.normal(mean, sd, (RUNS, new)).mean(1)
-    found = [estimate_new_centres(values, new) for values in trained.tolist()]
-    of_mean = [one.ci95_low <= mean <= one.ci95_high for one in found]
-    of_test = [one.test_low <= value <= one.test_high for one, value in zip(found, tested, strict=True)]
-    return float(np.mean(of_mean)), float(np.mean(of_test))
+    estimates = [estimate_new_centres(values, new) for values in trained.tolist()]
+    has_mean = [estimate.ci95_low <= mean <= estimate.ci95_high for estimate in estimates]
+    has_test = [
+        estimate.test_low <= value <= estimate.test_high for estimate, value in zip(estimates, tested, strict=True)
+    ]
+    return float(np.mean(has_mean)), float(np.mean(has_test))
 
 
 @pytest.mark.parametrize(
     ("effect_sd", "mean"), [(0.05, 0.65), (0.0, 0.65), (0.0, 0.5)], ids=["effects", "none", "null"]
 )
 def test_coverage(effect_sd: float, mean: float) -> None:
-    """Nominal 95%, with effects that vary over centres, without them, and under the null. The standard error of 4,000
-    runs is 0.0034; four of them are allowed."""
-    for share in coverage(effect_sd, 0.05, mean):
+    """Coverage is 95% with effects that vary over centres, without them, and under the null.
+
+    The standard error of 4,000 runs is 0.0034, and the test allows four standard errors.
+    """
+    for share in compute_coverage(effect_sd, 0.05, mean):
         assert share == pytest.approx(0.95, abs=0.014)
 
 
@@ -194,25 +205,29 @@ def test_the_number_of_new_centres_is_declared_with_its_source() -> None:
     assert load_edition("hntsmrg2024").new_test_centres is None
 
 
-def test_better_is_rarely_said_under_the_null() -> None:
-    """Heads and two comparators of equal skill. Besides the patients, whose error the interval knows, the training
-    moves each difference by half as much: the nested interval alone says "better" in 3.4% for each comparator (its z
-    has variance 1.25), and in 6 to 7% for one of two. The same training and patients move leave-one-centre-out,
-    correlated by 0.7. At most 2.5% of runs may say it."""
+def test_heads_are_rarely_called_better_under_the_null() -> None:
+    """At most 2.5% of runs may call heads better than two comparators of equal skill.
+
+    Besides the patients, whose error the interval includes, the training changes each difference by half as much. The
+    nested interval would call heads better than a comparator in 3.4% of runs (its z has the variance 1.25), and better
+    than one of two in 6 to 7%. Leave-one-centre-out has a correlation of 0.7, as it shares training and patients.
+    """
     rng = np.random.default_rng(3)
-    runs, said, alone = 2000, 0, 0
+    runs, called_better, nested_better = 2000, 0, 0
     half = 1.96 * 0.03
     for _ in range(runs):
         estimates = []
         for _ in range(2):
-            nested, other = rng.normal(0, 0.03 * math.sqrt(1.25), 2)
-            outside = 0.7 * nested + math.sqrt(1 - 0.7**2) * other
+            nested, independent = rng.normal(0, 0.03 * math.sqrt(1.25), 2)
+            outside = 0.7 * nested + math.sqrt(1 - 0.7**2) * independent
             estimates.append([Estimate(value, value - half, value + half) for value in (nested, outside)])
         (clinical, clinical_outside), (volume, volume_outside) = estimates
-        alone += max(clinical.ci95_low, volume.ci95_low) > 0
+        nested_better += max(clinical.ci95_low, volume.ci95_low) > 0
         (target,) = make_comparison(clinical=clinical, tumour_volume=volume)
         for name, outside in (("clinical", clinical_outside), ("tumour_volume", volume_outside)):
             target.models[name]["behind_outside"] = outside
-        said += "better than" in describe_benefit_of_images([target]).replace("not shown to be better than", "")
-    assert alone / runs > 0.05
-    assert said / runs <= 0.025
+        called_better += "better than" in describe_benefit_of_images([target]).replace(
+            "not shown to be better than", ""
+        )
+    assert nested_better / runs > 0.05
+    assert called_better / runs <= 0.025

@@ -15,14 +15,14 @@ import pytest
 from algorithm.heads.documents import EnsembleHead
 from baseline import FittedTable, fit_table
 from contract.errors import HecktorError
-from tests.baseline.heads.custom_code import custom_head
+from tests.baseline.heads.custom_code import write_custom_head
 
 # Rows, and a strong feature among them.
 ROWS = 60
 
 
-def small(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
-    """Times of mean 3 / exp(x), censored at 4; a feature of noise, two centres, and classes that follow x."""
+def make_table(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
+    """Return times of mean 3 / exp(x), censored at 4, the feature x, a feature of noise, and three centres."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=rows)
     times = rng.exponential(3 / np.exp(x))
@@ -42,53 +42,56 @@ def rossi() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def fitted(rossi: pd.DataFrame) -> FittedTable:
+def rossi_fit(rossi: pd.DataFrame) -> FittedTable:
     return fit_table(rossi, time="week", event="arrest")
 
 
 @pytest.mark.slow
-def test_rossi_agrees_with_lifelines(rossi: pd.DataFrame, fitted: FittedTable) -> None:
-    """Recidivism of 432 men (Rossi et al. 1980). lifelines' Cox model ranks them nearly alike (a third of the head
-    is a forest), and its concordance on its own training rows, 0.640, is above the nested one. The mean of the days is Kaplan-Meier's restricted mean within 1%."""
+def test_rossi_agrees_with_lifelines(rossi: pd.DataFrame, rossi_fit: FittedTable) -> None:
+    """lifelines' Cox model ranks 432 men by recidivism nearly as the head does (Rossi et al. 1980).
+
+    A third of the head is a forest. The concordance of lifelines on its training rows, 0.640, is above the nested
+    C-index. The mean of the days equals Kaplan-Meier's restricted mean within 1%.
+    """
     from lifelines import CoxPHFitter, KaplanMeierFitter
     from lifelines.utils import restricted_mean_survival_time
 
     cox = CoxPHFitter().fit(rossi, "week", "arrest")
-    predicted = fitted.predict(rossi)
+    predicted = rossi_fit.predict(rossi)
     assert predicted["risk"].corr(cox.predict_log_partial_hazard(rossi), method="spearman") > 0.9
-    signs = np.sign(fitted.coefficients()[["fin", "age", "prio"]])
+    signs = np.sign(rossi_fit.coefficients()[["fin", "age", "prio"]])
     assert (
         signs.to_dict() == np.sign(cox.params_[["fin", "age", "prio"]]).to_dict() == {"fin": -1, "age": -1, "prio": 1}
     )
-    nested = fitted.cross_validation.targets["risk"].nested.c_index
+    nested = rossi_fit.cross_validation.targets["risk"].nested.c_index
     assert cox.concordance_index_ == pytest.approx(0.640, abs=5e-4)
     assert 0.58 < nested < cox.concordance_index_
     curve = KaplanMeierFitter().fit(rossi["week"], rossi["arrest"])
     assert predicted["mean_time"].mean() == pytest.approx(restricted_mean_survival_time(curve, t=52), rel=0.01)
 
 
-def test_summary(fitted: FittedTable) -> None:
-    lines = fitted.summary().splitlines()
+def test_summary(rossi_fit: FittedTable) -> None:
+    lines = rossi_fit.summary().splitlines()
     assert lines[0] == "432 rows, 114 events, 7 features"
     assert lines[1].startswith("risk: weighted mean of Cox (")
     assert "%) + forest (" in lines[1]
     assert "%), c_index 0.6" in lines[1]
     assert lines[2].startswith("risk, nested: c_index 0.6")
     assert lines[3] == "risk, leave one centre out: risk: 1 centre, expected at least 2 to leave one out"
-    share = sum(expert.weight for expert in fitted.fitted.experts if expert.name != "forest")
+    share = sum(expert.weight for expert in rossi_fit.fitted.experts if expert.name != "forest")
     start = f"hazard ratio per SD (linear part of the head, {share:.0%} of the weight): age 0."
     assert lines[4].startswith(start)
-    head = fitted.fitted.head
+    head = rossi_fit.fitted.head
     assert isinstance(head, EnsembleHead)
     forest = head.model_copy(update={"experts": head.experts[-1:]})
-    alone = replace(fitted, fitted=fitted.fitted.model_copy(update={"head": forest}))
-    assert alone.summary().splitlines()[4] == "no hazard ratio of a feature: the head has no linear part"
+    only_forest = replace(rossi_fit, fitted=rossi_fit.fitted.model_copy(update={"head": forest}))
+    assert only_forest.summary().splitlines()[4] == "no hazard ratio of a feature: the head has no linear part"
 
 
 @pytest.mark.parametrize("unit", [1e-12, 1e9])
 def test_the_unit_of_a_feature_does_not_matter(unit: float) -> None:
-    """The head has the same weights; a constant column is named."""
-    frame = small().drop(columns="site")
+    """Weights of the head stay the same; a constant column is named."""
+    frame = make_table().drop(columns="site")
     expected = fit_table(frame, time="years", event="died").coefficients()
     frame["x"], frame["constant"] = frame["x"] * unit, 0.1
     fitted = fit_table(frame, time="years", event="died")
@@ -96,16 +99,16 @@ def test_the_unit_of_a_feature_does_not_matter(unit: float) -> None:
     assert "risk: features left out: constant (constant)" in fitted.summary().splitlines()
 
 
-def test_a_median_is_missing_beyond_the_horizon(rossi: pd.DataFrame, fitted: FittedTable) -> None:
-    """Of the riskiest man half such men are arrested within the year, of the safest one not."""
-    predicted = fitted.predict(rossi).sort_values("risk")
+def test_a_median_is_missing_beyond_the_horizon(rossi: pd.DataFrame, rossi_fit: FittedTable) -> None:
+    """Half of the men like the riskiest man are arrested within the year, unlike men like the safest man."""
+    predicted = rossi_fit.predict(rossi).sort_values("risk")
     assert np.isnan(predicted["median_time"].iloc[0])
     assert predicted["median_time"].iloc[-1] < 52
     assert (predicted["mean_time"] < 52).all()
 
 
-def test_the_unit_of_time_is_the_callers() -> None:
-    frame = small()
+def test_the_unit_of_time_is_the_unit_of_the_table() -> None:
+    frame = make_table()
     years = fit_table(frame, time="years", event="died", features=FEATURES)
     months = fit_table(frame.assign(years=frame["years"] * 12), time="years", event="died", features=FEATURES)
     first, second = years.predict(frame), months.predict(frame)
@@ -116,16 +119,16 @@ def test_the_unit_of_time_is_the_callers() -> None:
 
 
 def test_a_missing_value_takes_the_median_of_the_training() -> None:
-    frame = small()
+    frame = make_table()
     frame.loc["P3", "x"] = np.nan
     head = fit_table(frame, time="years", event="died", features=FEATURES)
-    other = pd.DataFrame({"noise": [0.0, 0.0], "x": [np.nan, frame["x"].median()]})
-    predicted = head.predict(other)
+    patients = pd.DataFrame({"noise": [0.0, 0.0], "x": [np.nan, frame["x"].median()]})
+    predicted = head.predict(patients)
     assert predicted["risk"].iloc[0] == pytest.approx(predicted["risk"].iloc[1])
 
 
 def test_centres_are_left_out_and_are_no_feature() -> None:
-    frame = small()
+    frame = make_table()
     head = fit_table(frame, time="years", event="died", centre="site")
     assert head.features == ("x", "noise")
     record = head.cross_validation.targets["risk"].leave_one_centre_out
@@ -135,8 +138,8 @@ def test_centres_are_left_out_and_are_no_feature() -> None:
 
 
 def test_two_classes() -> None:
-    """The class follows x with a slope of 3: the nested balanced accuracy is far above chance."""
-    frame = small().drop(columns=["years", "died", "site"])
+    """Classes follow x with a slope of 3, so that the nested balanced accuracy is far above chance."""
+    frame = make_table().drop(columns=["years", "died", "site"])
     noise = np.random.default_rng(1).logistic(size=ROWS)
     frame["hpv"] = 3 * frame["x"] + noise > 0
     head = fit_table(frame, target="hpv")
@@ -150,7 +153,7 @@ def test_two_classes() -> None:
 
 @pytest.mark.parametrize("classes", [("I", "II", "III"), (1, 2, 4)])
 def test_more_classes(classes: tuple[Any, ...]) -> None:
-    frame = small().drop(columns=["years", "died", "site"])
+    frame = make_table().drop(columns=["years", "died", "site"])
     frame["stage"] = [classes[place] for place in np.searchsorted([-0.5, 0.5], frame["x"])]
     head = fit_table(frame, target="stage")
     predicted = head.predict(frame)["class"]
@@ -159,7 +162,7 @@ def test_more_classes(classes: tuple[Any, ...]) -> None:
     assert "change from class to class per SD: x " in head.summary()
 
 
-def with_value(column: str, value: Any, row: int = 3) -> Callable[[pd.DataFrame], pd.DataFrame]:
+def set_value(column: str, value: Any, row: int = 3) -> Callable[[pd.DataFrame], pd.DataFrame]:
     def change(frame: pd.DataFrame) -> pd.DataFrame:
         values = list(frame[column])
         values[row] = value
@@ -172,18 +175,18 @@ SURVIVAL = {"time": "years", "event": "died", "features": FEATURES}
 CODES = "expected 1 or True for an event, 0 or False for censoring"
 REFUSED: list[tuple[Callable[[pd.DataFrame], Any], dict[str, Any], str]] = [
     (lambda f: f.assign(died=f["died"] + 1), SURVIVAL, rf"column 'died': found 2 in row P\d+ and \d+ more, {CODES}"),
-    (with_value("died", 0.5), SURVIVAL, f"column 'died': found 0.5 in row P3, {CODES}"),
-    (with_value("died", np.nan), SURVIVAL, f"column 'died': found nan in row P3, {CODES}"),
+    (set_value("died", 0.5), SURVIVAL, f"column 'died': found 0.5 in row P3, {CODES}"),
+    (set_value("died", np.nan), SURVIVAL, f"column 'died': found nan in row P3, {CODES}"),
     (lambda f: f.assign(died="yes"), SURVIVAL, f"column 'died': found object such as 'yes', {CODES}"),
-    (with_value("years", np.nan), SURVIVAL, "column 'years': found nan in row P3, expected a time of 0 or more"),
-    (with_value("years", -1.0), SURVIVAL, "column 'years': found -1.0 in row P3, expected a time of 0 or more"),
-    (with_value("years", np.inf), SURVIVAL, "column 'years': found inf in row P3, expected a time of 0 or more"),
+    (set_value("years", np.nan), SURVIVAL, "column 'years': found nan in row P3, expected a time of 0 or more"),
+    (set_value("years", -1.0), SURVIVAL, "column 'years': found -1.0 in row P3, expected a time of 0 or more"),
+    (set_value("years", np.inf), SURVIVAL, "column 'years': found inf in row P3, expected a time of 0 or more"),
     (
         lambda f: f.assign(years=0),
         SURVIVAL,
         "column 'years': found 0 in row P0 and 59 more, expected a time of 0 or more, above 0",
     ),
-    (with_value("x", np.inf), SURVIVAL, "column 'x': found inf in row P3, expected finite numbers, NaN where missing"),
+    (set_value("x", np.inf), SURVIVAL, "column 'x': found inf in row P3, expected finite numbers, NaN where missing"),
     (lambda f: f.assign(x="a"), SURVIVAL, "column 'x': found object such as 'a', expected finite numbers"),
     (
         lambda f: f,
@@ -198,12 +201,12 @@ REFUSED: list[tuple[Callable[[pd.DataFrame], Any], dict[str, Any], str]] = [
     (lambda f: f.iloc[:0], SURVIVAL, "table: found no row, expected a row for each patient"),
     (lambda f: f[["years", "died"]], {"time": "years", "event": "died"}, "table: found no column of a feature"),
     (
-        with_value("site", None),
+        set_value("site", None),
         {**SURVIVAL, "centre": "site"},
         "column 'site': found None in row P3, expected a centre",
     ),
     (
-        with_value("site", None),
+        set_value("site", None),
         {"target": "site", "features": FEATURES},
         "column 'site': found None in row P3, expected",
     ),
@@ -224,11 +227,11 @@ REFUSED: list[tuple[Callable[[pd.DataFrame], Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "options", "message"), REFUSED, ids=[message for *_, message in REFUSED])
-def test_what_a_head_cannot_learn_from_is_named(
+def test_an_unusable_table_is_refused_with_the_reason(
     change: Callable[[pd.DataFrame], Any], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(HecktorError, match=message):
-        fit_table(change(small()), **options)
+        fit_table(change(make_table()), **options)
 
 
 @pytest.mark.parametrize(
@@ -240,34 +243,35 @@ def test_what_a_head_cannot_learn_from_is_named(
     ],
 )
 def test_a_table_that_cannot_be_predicted(
-    rossi: pd.DataFrame, fitted: FittedTable, change: Callable[[pd.DataFrame], pd.DataFrame], message: str
+    rossi: pd.DataFrame, rossi_fit: FittedTable, change: Callable[[pd.DataFrame], pd.DataFrame], message: str
 ) -> None:
     with pytest.raises(HecktorError, match=message):
-        fitted.predict(change(rossi))
+        rossi_fit.predict(change(rossi))
 
 
-def test_a_head_of_ones_own_competes(tmp_path: Path) -> None:
-    """Patients with a large absolute value of x have short times, which only the head of one's own can learn: it orders
-    those of each fold rightly. The ensemble holds it beside the Cox model, and predicts with it.
+def test_a_custom_head_competes(tmp_path: Path) -> None:
+    """Patients with a large absolute value of x have short times, which only the custom head can learn.
+
+    It orders the patients of each fold correctly, and is part of the ensemble together with the Cox model.
     """
     x = np.random.default_rng(0).uniform(-3, 3, ROWS)
     frame = pd.DataFrame({"years": 4 - np.abs(x), "died": 1, "x": x})
-    head = fit_table(frame, time="years", event="died", code=[custom_head(tmp_path)])
+    head = fit_table(frame, time="years", event="died", code=[write_custom_head(tmp_path)])
     nested = head.cross_validation.targets["risk"].nested
     assert nested.comparators["my_code:Head"].c_index > 0.95  # each fold has a scale of its own
     assert "my_code:Head" in head.fitted.model
     low, middle, high = head.predict(pd.DataFrame({"x": [-2.9, 0.0, 2.9]}))["risk"]
     assert min(low, high) > middle
     sys.modules.pop("my_code")
-    folder = custom_head(tmp_path / "b", ("class Head:", "class Other:"))
+    folder = write_custom_head(tmp_path / "b", ("class Head:", "class Other:"))
     with pytest.raises(HecktorError, match=r"^--code: found my_code, which nothing uses"):
         fit_table(frame, time="years", event="died", code=[folder])
     sys.modules.pop("my_code")
 
 
 def test_columns_may_have_whole_numbers_as_names() -> None:
-    """As in a DataFrame made from an array, for outcomes, centre and features alike."""
-    numbered = small(30).set_axis([0, 1, 2, 3, 4], axis=1)
+    """Columns of outcomes, centre and features have numbers as names, as in a DataFrame of an array."""
+    numbered = make_table(30).set_axis([0, 1, 2, 3, 4], axis=1)
     fitted = fit_table(numbered, time=0, event=1, centre=4, features=[2, 3])  # type: ignore[arg-type, list-item]
     assert fitted.features == ("2", "3")
     assert np.isfinite(fitted.predict(numbered)["risk"]).all()

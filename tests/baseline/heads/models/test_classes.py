@@ -26,7 +26,7 @@ from baseline.heads.models.targets import make_targets, with_families
 from baseline.heads.models.terms import fit_scaled_terms
 from contract.editions import load_edition
 from tests.algorithm.heads.head_parts import make_class_head, term
-from tests.baseline.heads.cohorts import head_cohort
+from tests.baseline.heads.cohorts import make_head_cohort
 
 T_STAGE, N_STAGE, _ = make_targets(load_edition("hecktor2026"))
 CLASSES = ("T1", "T2", "T3", "T4")
@@ -37,7 +37,7 @@ FAMILIES = [Family("multinomial", fit_multinomial, SETTINGS, FEATURES)]
 
 def cohort_of(columns: Floats, values: Numbers, classes: Sequence[str] = CLASSES) -> HeadCohort:
     rows = [dict(zip("abcd", map(float, row), strict=False)) for row in columns]
-    return head_cohort(rows, Outcomes(np.asarray(values, dtype=np.int64), classes=tuple(classes)))
+    return make_head_cohort(rows, Outcomes(np.asarray(values, dtype=np.int64), classes=tuple(classes)))
 
 
 def ordinal_data(patients: int, cuts: Sequence[float], seed: int = 0) -> tuple[Floats, Numbers]:
@@ -88,7 +88,7 @@ def test_heads_learn_from_patients_whose_class_is_open() -> None:
     """Left out: an N0 without nodes (decided), an N2 without nodes and an N0 with nodes (both impossible)."""
     rows = [{"gtvn_count": count} for count in (0.0, 0.0, 3.0, 3.0, 3.0)]
     outcomes = Outcomes(np.array([0, 2, 0, 1, 3]), classes=("N0", "N1", "N2", "N3"))
-    patients = head_cohort(rows, outcomes, possible=mark_possible_classes(N_STAGE.answer, rows))
+    patients = make_head_cohort(rows, outcomes, possible=mark_possible_classes(N_STAGE.answer, rows))
     assert patients.select_undecided().ids == ("P003", "P004")
     assert patients.hide_mask().select_undecided().ids == patients.ids
     assert patients.pick(np.array([4, 0])).possible.tolist() == [[False, True, True, True], [True, False, False, False]]
@@ -218,7 +218,7 @@ def test_the_penalty_of_a_logistic_regression_applies_to_the_mean_loss(patients:
     """
     positive = np.arange(patients) % 2 == 1
     rows = [{"x": 1.0 if one else -1.0} for one in positive]
-    cohort = head_cohort(rows, Outcomes(positive.astype(np.int64), classes=("0", "1")))
+    cohort = make_head_cohort(rows, Outcomes(positive.astype(np.int64), classes=("0", "1")))
     terms = fit_scaled_terms(cohort, {"x": "identity"})
     (head,) = fit_logistic(cohort, terms, [{"penalty": 1 / (1 + np.e)}], np.random.default_rng(0))
     assert [term.weights[0] for term in head.terms] == pytest.approx([1.0], abs=1e-3)

@@ -24,8 +24,8 @@ from contract.code import Code
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from tests.algorithm.heads.head_parts import make_linear_head, score
-from tests.baseline.heads.cohorts import head_cohort
-from tests.baseline.heads.custom_code import custom_head
+from tests.baseline.heads.cohorts import make_head_cohort
+from tests.baseline.heads.custom_code import write_custom_head
 from tests.baseline.prepared import RFS
 
 T_STAGE, _, RFS_DAYS = make_targets(load_edition("hecktor2026"))
@@ -53,7 +53,7 @@ def symmetric(patients: int = 24, tilt: float = 0.0) -> HeadCohort:
     """
     x = np.linspace(-1, 1, patients)
     rows = [{"x": float(value), "y": float(number % 5)} for number, value in enumerate(x)]
-    return head_cohort(
+    return make_head_cohort(
         rows,
         Outcomes(np.ones(patients, np.int64), np.round(1000 - 900 * np.abs(x) + tilt * (1 - x))),
         ["A", "B"] * (patients // 2),
@@ -65,7 +65,7 @@ def test_a_head_that_knows_better_wins_and_is_compared_alone(tmp_path: Path) -> 
     folds' scales differ a little). A Cox regression on x can't do better than chance by much. The ensemble holds both.
     """
     few = with_families(RFS, [Family("Cox", fit_cox, RIDGE, use_unchanged(("x",)))])
-    target = with_custom_heads(few, heads_in(custom_head(tmp_path)))
+    target = with_custom_heads(few, heads_in(write_custom_head(tmp_path)))
     record = cross_validate(target, symmetric(), "nested", 3)
     assert record.comparators[REFERENCE].c_index > 0.98
     assert {expert.name for fold in record.folds for expert in fold.experts} == {"Cox", REFERENCE}
@@ -77,7 +77,7 @@ def test_a_head_that_knows_better_wins_and_is_compared_alone(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
     """With two processes, through JSON and the files below a folder. Its score is (|x| - mean) / sd by hand."""
-    own, cohort = heads_in(custom_head(tmp_path)), symmetric(tilt=500.0)
+    own, cohort = heads_in(write_custom_head(tmp_path)), symmetric(tilt=500.0)
     target = with_custom_heads(with_families(RFS_DAYS, [Family("Cox", fit_cox, RIDGE, use_unchanged(("x",)))]), own)
     fitted = fit_targets([(target, cohort)], 0, jobs=2, save=partial(own.save_heads, folder=tmp_path / "heads"))
     record = fitted.heads["rfs"].model_dump(mode="json")
@@ -97,7 +97,7 @@ def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("unit", [1e-12, 1e9])
 def test_the_unit_of_a_score_does_not_matter(tmp_path: Path, unit: float) -> None:
     """The score is standardised by its own mean and standard deviation in every unit."""
-    code = custom_head(tmp_path, ("            return -np.abs", f"            return {unit} * -np.abs"))
+    code = write_custom_head(tmp_path, ("            return -np.abs", f"            return {unit} * -np.abs"))
     (code / "__init__.py").write_text((code / "__init__.py").read_text().replace("return x\n", f"return {unit} * x\n"))
     own, cohort = heads_in(code), symmetric()
     target = with_custom_heads(with_families(RFS, []), own)
@@ -111,8 +111,8 @@ def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
     stages = np.arange(30) % 3
     rows = [{"x": float(stage)} for stage in stages]
     names = tuple(map(str, T_STAGE.answer.classes))
-    cohort = head_cohort(rows, Outcomes(np.array([0, 1, 3])[stages], classes=names))
-    own = heads_in(custom_head(tmp_path))
+    cohort = make_head_cohort(rows, Outcomes(np.array([0, 1, 3])[stages], classes=names))
+    own = heads_in(write_custom_head(tmp_path))
     families = with_custom_heads(T_STAGE, own).families
     assert families[-1].name == REFERENCE
     fitted = fit_target(with_families(T_STAGE, families[-1:]), cohort, np.random.default_rng(0))
@@ -159,7 +159,7 @@ def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
     ],
 )
 def test_every_fault_is_one_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
-    own = heads_in(custom_head(tmp_path, change))
+    own = heads_in(write_custom_head(tmp_path, change))
 
     def fit() -> None:
         target = with_custom_heads(with_families(RFS, RFS.families[:1]), own)
@@ -171,7 +171,7 @@ def test_every_fault_is_one_line(tmp_path: Path, change: tuple[str, str], messag
 
 def test_a_head_that_cannot_give_an_answer_stays_away(tmp_path: Path) -> None:
     """A head of risks alone is no candidate for a class."""
-    own = heads_in(custom_head(tmp_path, ("    def __init__", "    kinds = ('risk',)\n    def __init__")))
+    own = heads_in(write_custom_head(tmp_path, ("    def __init__", "    kinds = ('risk',)\n    def __init__")))
     assert REFERENCE not in with_custom_heads(T_STAGE, own).comparators
     assert REFERENCE in with_custom_heads(RFS, own).comparators
 
@@ -179,10 +179,10 @@ def test_a_head_that_cannot_give_an_answer_stays_away(tmp_path: Path) -> None:
 def test_two_of_several_classes_share_one_score(tmp_path: Path) -> None:
     """T2 and T4 alone occur; |x| is 1 and 3, so that T4 scores (|x| - 2) / 1 against 0 of T2. The others never win."""
     stages = np.array([1, 3] * 8)
-    cohort = head_cohort(
+    cohort = make_head_cohort(
         [{"x": float(stage)} for stage in stages], Outcomes(stages, classes=tuple(map(str, T_STAGE.answer.classes)))
     )
-    own = heads_in(custom_head(tmp_path))
+    own = heads_in(write_custom_head(tmp_path))
     fit = with_custom_heads(T_STAGE, own).families[-1].fit
     (fitted,) = fit(cohort, (), ({},), np.random.default_rng(0))
     head = bind_code(own.save_heads(fitted, cohort, tmp_path / "heads"), own.code, tmp_path / "heads")
@@ -190,7 +190,7 @@ def test_two_of_several_classes_share_one_score(tmp_path: Path) -> None:
 
 
 def test_a_head_without_its_code_is_refused(tmp_path: Path) -> None:
-    own, cohort = heads_in(custom_head(tmp_path)), symmetric()
+    own, cohort = heads_in(write_custom_head(tmp_path)), symmetric()
     target = with_families(RFS, with_custom_heads(RFS, own).families[-1:])
     head = own.save_heads(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path)
     with pytest.raises(ModelPackageError, match=r"^head my_code:Head: no code my_code"):

@@ -27,7 +27,7 @@ from baseline.heads.models.selection import Candidate, Family, select_candidates
 from baseline.heads.models.targets import make_targets, with_families
 from contract.editions import load_edition
 from tests.algorithm.heads.head_parts import make_class_head, make_linear_head, score, term
-from tests.baseline.heads.cohorts import head_cohort
+from tests.baseline.heads.cohorts import make_head_cohort
 from tests.baseline.prepared import RFS
 
 T_STAGE = make_targets(load_edition("hecktor2026"))[0]
@@ -41,7 +41,7 @@ def test_stages_need_nearly_the_best_metric_and_risks_are_weighted_by_skill() ->
 
     Risks: 0.3 squared is 0.09; a C-index below 0.5 has the weight 0."""
     classes = tuple(map(str, T_STAGE.answer.classes))
-    stages = head_cohort([{}] * 4, Outcomes(np.arange(4), classes=classes))
+    stages = make_head_cohort([{}] * 4, Outcomes(np.arange(4), classes=classes))
 
     def names_of(*metrics: float) -> str:
         candidates = [
@@ -70,7 +70,7 @@ def survivors(patients: int = 300, seed: int = 5) -> HeadCohort:
     values = rng.normal(size=(patients, 3))
     time, censored = rng.exponential(1000 / np.exp(values[:, 0] + values[:, 1])), rng.exponential(1500, patients)
     outcomes = Outcomes((time <= censored).astype(int), np.minimum(time, censored))
-    return head_cohort([{"x": float(a), "y": float(b), "noise": float(c)} for a, b, c in values], outcomes)
+    return make_head_cohort([{"x": float(a), "y": float(b), "noise": float(c)} for a, b, c in values], outcomes)
 
 
 FAMILIES = tuple(Family(name, fit_cox, ({"penalty": 0.1},), {name: "identity"}) for name in ("x", "y", "noise"))
@@ -100,7 +100,7 @@ def test_two_experts_that_see_half_of_the_truth_are_better_together() -> None:
 def test_the_best_candidate_answers_alone_where_none_is_an_expert() -> None:
     """Four stages of which no model tells more than chance, 0.25; of the two best ones the first is used."""
     classes = tuple(map(str, T_STAGE.answer.classes))
-    stages = head_cohort([{}] * 4, Outcomes(np.arange(4), classes=classes))
+    stages = make_head_cohort([{}] * 4, Outcomes(np.arange(4), classes=classes))
     metrics = {"a": 0.2, "b": 0.25, "c": 0.25}
     candidates = [
         Candidate(Family(name, make_unfitted_heads, ({},)), {}, np.zeros((4, 4)), one) for name, one in metrics.items()
@@ -161,7 +161,7 @@ def test_a_forest_alone_scores_log_partial_hazards() -> None:
     hazard = np.exp(1.5 * values[:, 0] * values[:, 1])
     time, censored = rng.exponential(1000 / hazard), rng.exponential(1500, 300)
     outcomes = Outcomes((time <= censored).astype(int), np.minimum(time, censored))
-    cohort = head_cohort([{"x": float(x), "y": float(y)} for x, y in values], outcomes)
+    cohort = make_head_cohort([{"x": float(x), "y": float(y)} for x, y in values], outcomes)
     (forest,) = (family for family in RFS.families if family.fit is fit_risk_forest)
     reverse = Family("reverse", fit_reverse, ({},), {"x": "identity"})
     target = with_families(RFS, [reverse, forest])

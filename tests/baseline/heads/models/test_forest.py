@@ -17,7 +17,7 @@ from baseline.heads.models.selection import FOREST
 from baseline.heads.models.targets import make_targets
 from baseline.heads.models.terms import fit_scaled_terms, use_unchanged
 from contract.editions import load_edition
-from tests.baseline.heads.cohorts import head_cohort
+from tests.baseline.heads.cohorts import make_head_cohort
 
 NAMES = ("a", "b", "c")
 
@@ -31,9 +31,9 @@ def draw_cohort(patients: int, seed: int, effect: float, *, is_risk: bool = True
     rows = [{name: None if np.isnan(v) else float(v) for name, v in zip(NAMES, row, strict=True)} for row in values]
     if not is_risk:
         positive = rng.random(patients) < 1 / (1 + np.exp(-score))
-        return head_cohort(rows, Outcomes(positive.astype(np.int64), classes=("False", "True")))
+        return make_head_cohort(rows, Outcomes(positive.astype(np.int64), classes=("False", "True")))
     times, ends = rng.exponential(500 / np.exp(score)), rng.exponential(900, patients)
-    return head_cohort(rows, Outcomes((times <= ends).astype(np.int64), np.minimum(times, ends)))
+    return make_head_cohort(rows, Outcomes((times <= ends).astype(np.int64), np.minimum(times, ends)))
 
 
 def test_residuals_by_hand() -> None:
@@ -106,5 +106,5 @@ def test_a_forest_needs_forty_events() -> None:
     rfs = next(target for target in make_targets(load_edition("hecktor2025")) if target.name == "rfs")
     for events, has_forest in ((39, False), (40, True)):
         outcomes = Outcomes(np.repeat([1, 0], [events, 40]), np.arange(1.0, events + 41.0))
-        names = [family.name for family in rfs.select_families(head_cohort([{}] * (events + 40), outcomes))]
+        names = [family.name for family in rfs.select_families(make_head_cohort([{}] * (events + 40), outcomes))]
         assert ("forest, all features" in names) == has_forest

@@ -26,7 +26,7 @@ from baseline.heads.models.targets import RISK_FEATURES, with_families
 from baseline.heads.models.terms import fit_scaled_terms
 from evaluation.metrics.survival import DAYS_PER_YEAR
 from reporting.analyses.survival import compute_restricted_mean_years, kaplan_meier
-from tests.baseline.heads.cohorts import head_cohort
+from tests.baseline.heads.cohorts import make_head_cohort
 from tests.baseline.prepared import RFS
 
 
@@ -71,7 +71,9 @@ def test_lifelines_fits_the_head_of_the_package() -> None:
     rng = np.random.default_rng(4)
     values = rng.normal(size=(60, 2))
     rows = [{"total_volume_ml": float(np.exp(a)), "age_years": float(b)} for a, b in values]
-    cohort = head_cohort(rows, Outcomes(np.ones(60, np.int64), np.ceil(rng.exponential(20 / np.exp(values[:, 0])))))
+    cohort = make_head_cohort(
+        rows, Outcomes(np.ones(60, np.int64), np.ceil(rng.exponential(20 / np.exp(values[:, 0]))))
+    )
     few = with_families(RFS, RFS.families[:1])
     fitted, setting = fit_target(few, cohort, np.random.default_rng(0)), np.random.default_rng(0)
     terms, settings = fit_scaled_terms(cohort, RISK_FEATURES), [fitted.setting]
@@ -226,7 +228,7 @@ def test_thinning_to_64_steps_changes_no_answer_noticeably() -> None:
 
 
 def _relapses(days: list[float]) -> HeadCohort:
-    return head_cohort([{}] * len(days), Outcomes(np.ones(len(days), dtype=np.int64), np.array(days)))
+    return make_head_cohort([{}] * len(days), Outcomes(np.ones(len(days), dtype=np.int64), np.array(days)))
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e9])

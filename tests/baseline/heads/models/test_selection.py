@@ -26,7 +26,7 @@ from baseline.heads.models.terms import (
 )
 from tests.algorithm.heads.head_parts import make_linear_head as make_bare_head
 from tests.algorithm.heads.head_parts import score
-from tests.baseline.heads.cohorts import head_cohort
+from tests.baseline.heads.cohorts import make_head_cohort
 
 Rows = Sequence[dict[str, float | None]]
 
@@ -34,7 +34,7 @@ Rows = Sequence[dict[str, float | None]]
 def cohort_of(rows: Rows, centres: Sequence[str] | None = None, outcomes: Outcomes | None = None) -> HeadCohort:
     count = len(rows)
     known = outcomes or Outcomes((np.arange(count) % 2 == 0).astype(int), np.arange(1.0, count + 1))
-    return head_cohort(rows, known, centres)
+    return make_head_cohort(rows, known, centres)
 
 
 # Scaling

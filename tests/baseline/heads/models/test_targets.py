@@ -17,7 +17,7 @@ from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import Target, with_families
 from contract.errors import MetricError
 from tests.algorithm.heads.head_parts import score
-from tests.baseline.heads.cohorts import head_cohort
+from tests.baseline.heads.cohorts import make_head_cohort
 from tests.baseline.prepared import HPV, RFS
 
 TRANSFORMS = {"volume": "log1p", "age": "identity", "noise": "identity"}
@@ -51,7 +51,7 @@ def fitted_alone(target: Target, rows: Rows, outcomes: Outcomes) -> FittedHead:
     """The target's first model on the three features, of patients of no centre."""
     first = target.families[0]
     family = Family(first.name, first.fit, first.settings, TRANSFORMS)
-    patients = head_cohort(rows, outcomes)
+    patients = make_head_cohort(rows, outcomes)
     return fit_target(with_families(target, [family]), patients, np.random.default_rng(0))
 
 
@@ -100,7 +100,7 @@ def test_the_shipped_heads_choose_by_centre_and_say_what_they_tried() -> None:
     relapses, statuses = outcomes_of(drivers @ [1, -0.5, 0], drivers @ [-2.0, 1.0, 0] + 2)
     centres = tuple("ABC"[n % 3] for n in range(len(rows)))
     named: Rows = [{"total_volume_ml": row["volume"], "age_years": row["age"], "suv_max": row["noise"]} for row in rows]
-    patients = head_cohort(named, relapses, centres)
+    patients = make_head_cohort(named, relapses, centres)
     rivals = with_families(RFS, [RFS.families[0], RFS.comparators["suv_max"]])
     fitted = fit_target(rivals, patients, np.random.default_rng(0))
     assert set(fitted.tried) == {"Cox, few features", "SUVmax"}
@@ -170,7 +170,7 @@ def test_no_other_threshold_is_better(scored: list[tuple[bool, int]], half_steps
 
 
 def staged_cohort(values: list[int], rows: list[Features]) -> HeadCohort:
-    return head_cohort(rows, Outcomes(np.array(values), classes=("T1", "T2", "T3", "T4")))
+    return make_head_cohort(rows, Outcomes(np.array(values), classes=("T1", "T2", "T3", "T4")))
 
 
 def test_the_most_frequent_class_is_that_of_the_training_patients() -> None:
