@@ -1,4 +1,4 @@
-"""A tiny release in which faults can be planted; results of nnU-Net's own trainer."""
+"""A tiny release for planting faults, and results of nnU-Net's own trainer."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ TARGETS: dict[str, dict[str, str]] = {
 }
 
 
-def halved(grid: Geometry) -> Geometry:
-    """The same field of view with half the matrix in plane."""
+def halve_matrix(grid: Geometry) -> Geometry:
+    """Return a grid with the same field of view and half the matrix in plane."""
     size, step = grid.size, grid.spacing_mm
     return replace(grid, size=(size[0] // 2, size[1] // 2, size[2]), spacing_mm=(step[0] * 2, step[1] * 2, step[2]))
 
 
 @cache
-def phantom() -> Rendered:
-    """One phantom with both lesion labels on coarse grids."""
+def render_phantom() -> Rendered:
+    """Render a phantom with both lesion labels on coarse grids."""
     case = make_case(19, 0, CENTRES, "head_and_neck")
     protocol = coarsen_protocol(case.protocol, 8)
-    return render(replace(case, protocol=replace(protocol, pet=halved(protocol.pet))))
+    return render(replace(case, protocol=replace(protocol, pet=halve_matrix(protocol.pet))))
 
 
-def respelled_header(text: str) -> str:
-    """A table with other names for some of its columns."""
+def respell_header(text: str) -> str:
+    """Replace the names of some columns of a table by other spellings."""
     names = {
         "PatientID": " patientid",
         "Gender": "GENDER",
@@ -65,7 +65,7 @@ def respelled_header(text: str) -> str:
 
 @dataclass
 class TinyRelease:
-    """A release of clones of one phantom, no two the same; `add` patients, spoil them, then `write_tables`."""
+    """Release of different clones of a phantom; `add` patients, spoil them, then `write_tables`."""
 
     root: Path
     rows: dict[str, dict[str, dict[str, str]]] = field(default_factory=lambda: {task: {} for task in TASKS})
@@ -73,8 +73,8 @@ class TinyRelease:
     spoil_table: dict[str, list[Callable[[str], str]]] = field(default_factory=lambda: {task: [] for task in TASKS})
 
     def add(self, patient_id: str) -> str:
-        """A sound patient in all three tasks, the images shared by hard links."""
-        rendered = phantom()
+        """Add a sound patient to all three tasks, whose images are shared by hard links."""
+        rendered = render_phantom()
         self.clones += 1
         for role, volume in (("__CT", rendered.ct), ("__PT", rendered.pet), ("", rendered.mask)):
             array = volume.array.copy()
@@ -87,31 +87,31 @@ class TinyRelease:
         return patient_id
 
     def path(self, patient_id: str, role: str, task: str = "Task 1") -> Path:
-        """An image's file; `role` is "__CT", "__PT" or "" for the mask."""
+        """Return the path of an image; `role` is "__CT", "__PT" or "" for the mask."""
         return self.root / task / patient_id / f"{patient_id}{role}.nii.gz"
 
     def read(self, patient_id: str, role: str) -> Volume:
-        """An image as Task 1 has it."""
+        """Read an image of Task 1."""
         return read_volume(self.path(patient_id, role))
 
     def write(self, patient_id: str, role: str, volume: Volume, tasks: tuple[str, ...] = TASKS) -> None:
         """Write an image once and link it into the other tasks."""
-        first, *others = (self.path(patient_id, role, task) for task in tasks)
+        first, *links = (self.path(patient_id, role, task) for task in tasks)
         first.parent.mkdir(parents=True, exist_ok=True)
         write_nifti(first, volume)
-        for other in others:
-            other.parent.mkdir(parents=True, exist_ok=True)
-            other.unlink(missing_ok=True)
-            os.link(first, other)
+        for link in links:
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            os.link(first, link)
 
     def change(self, patient_id: str, role: str, array: Callable[[np.ndarray], np.ndarray], **geometry: Any) -> None:
-        """Change an image's voxels and geometry wherever it stands."""
+        """Change an image's voxels and geometry in every task that has the image."""
         old = self.read(patient_id, role)
         changed = Volume(array(old.array), replace(old.geometry, **geometry))
         self.write(patient_id, role, changed, tasks=TASKS if role else TASKS[:1])
 
     def set(self, patient_id: str, **values: str) -> None:
-        """Set cells in every table that has the column; `_` stands for a blank or a hyphen."""
+        """Set cells in every table that has the column; `_` means a blank or a hyphen."""
         for rows in self.rows.values():
             for column in rows[patient_id]:
                 name = column.replace(" ", "_").replace("-", "_")
@@ -119,7 +119,7 @@ class TinyRelease:
                     rows[patient_id][column] = values[name]
 
     def forget(self, patient_id: str, *tasks: str, folder: bool = True, row: bool = True) -> None:
-        """Take a patient out of some tasks."""
+        """Remove a patient from some tasks."""
         for task in tasks:
             if folder:
                 shutil.rmtree(self.root / task / patient_id)
@@ -127,18 +127,20 @@ class TinyRelease:
                 del self.rows[task][patient_id]
 
     def table(self, task: str) -> Path:
-        """A task's CSV file."""
+        """Return the path of a task's CSV file."""
         return self.root / task / format_table_name("HECKTOR 2025", TASKS.index(task) + 1)
 
     def respell(self, patient_id: str) -> None:
-        """Another header and a column more in Task 1, other spellings in Task 2, a byte order mark in Task 3."""
+        """Change the header of Task 1 and add a column, change spellings in Task 2, and add a byte order mark in Task
+        3.
+        """
         self.rows["Task 1"][patient_id]["Site"] = "tongue"
         self.rows["Task 2"][patient_id].update({"Age": "61.0", "Gender": "male "})
-        self.spoil_table["Task 1"].append(respelled_header)
+        self.spoil_table["Task 1"].append(respell_header)
         self.spoil_table["Task 3"].append(lambda text: "\ufeff" + text)
 
     def write_tables(self) -> Path:
-        """Write the three CSV files, spoiled as asked, and the marker of phantoms; returns the root."""
+        """Write the three CSV files with the requested faults and the marker of phantoms, and return the root."""
         write_json(self.root / PHANTOM_MARKER, {})
         for task, rows in self.rows.items():
             columns = list(dict.fromkeys(column for row in rows.values() for column in row))
@@ -153,8 +155,8 @@ class TinyRelease:
         return self.root
 
 
-def empty_release(folder: Path) -> TinyRelease:
-    """A release without patients yet, below `folder`."""
+def make_empty_release(folder: Path) -> TinyRelease:
+    """Make a release without patients below `folder`."""
     root = folder / "release"
     for task in TASKS:
         (root / task).mkdir(parents=True)
@@ -163,19 +165,21 @@ def empty_release(folder: Path) -> TinyRelease:
 
 @pytest.fixture
 def tiny_release(tmp_path: Path) -> TinyRelease:
-    """A release without patients yet."""
-    return empty_release(tmp_path)
+    """Return a release without patients, to which tests add some."""
+    return make_empty_release(tmp_path)
 
 
 @pytest.fixture(scope="session")
-def once_prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`work`, a prepared release, and `masks`, one of each patient; not to be changed: `prepared` is a copy."""
+def session_work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write `work`, a prepared release, and `masks`, with a mask of each patient. Tests change only the copy
+    `work_and_masks`.
+    """
     from baseline.cli import main
     from tests.baseline.test_existing_networks import write_release
     from tests.baseline.test_given_masks import block
 
     root = tmp_path_factory.mktemp("prepared")
-    places = ["--release", str(write_release(empty_release(root))), "--work", str(root / "work")]
+    places = ["--release", str(write_release(make_empty_release(root))), "--work", str(root / "work")]
     assert main(["prepare", *places, "--folds", "2", "--jobs", "1", "--spacing-mm", "3", "3", "3"]) == 0
     for number, case in enumerate(read_cases(WorkFolders(root / "work"))):
         write_mask(root / "masks" / f"{case.patient_id}{('.nii.gz', '.mha')[number % 2]}", *block(case))
@@ -183,22 +187,24 @@ def once_prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def prepared(once_prepared: Path, tmp_path: Path) -> tuple[WorkFolders, Path]:
-    """A prepared release and a folder with a mask of each patient, to be changed."""
+def work_and_masks(session_work: Path, tmp_path: Path) -> tuple[WorkFolders, Path]:
+    """Copy a prepared release and a folder with a mask of each patient, which tests may change."""
     for name in ("work", "masks"):
-        shutil.copytree(once_prepared / name, tmp_path / name, symlinks=True)
+        shutil.copytree(session_work / name, tmp_path / name, symlinks=True)
     return WorkFolders(tmp_path / "work"), tmp_path / "masks"
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Results of nnU-Net's trainer by preset, not to be changed: `results` is a copy."""
+def training_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Train every preset of nnU-Net's trainer once. Tests change only the copy `results`."""
     from tests.baseline.package.nnunet_results import train_presets
 
     return train_presets(tmp_path_factory.mktemp("nnunet"))
 
 
 @pytest.fixture
-def results(trained: dict[str, Path], tmp_path: Path) -> Path:
-    """The default U-Net's results, to be changed."""
-    return Path(shutil.copytree(trained["plain"], tmp_path / "Dataset001_Tiny" / trained["plain"].name))
+def results(training_results: dict[str, Path], tmp_path: Path) -> Path:
+    """Copy the results of the default U-Net, which tests may change."""
+    return Path(
+        shutil.copytree(training_results["plain"], tmp_path / "Dataset001_Tiny" / training_results["plain"].name)
+    )

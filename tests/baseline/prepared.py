@@ -27,31 +27,33 @@ CENTRES = {"A": ("A-1", "A-2"), "B": ("B-1",)}
 
 
 def outcomes(relapse: bool | None = None, days: float | None = None, hpv: bool | None = None) -> dict[str, Any]:
-    """Outcomes of HECKTOR 2025 by column, without the missing ones."""
+    """Return outcomes of HECKTOR 2025 by column, without missing outcomes."""
     values = {"Relapse": relapse, "RFS": days, "HPV Status": hpv}
     return {column: value for column, value in values.items() if value is not None}
 
 
 def cross_validation_json(targets: Mapping[str, Mapping[str, Any]], **more: Any) -> dict[str, Any]:
-    """A whole `cross_validation.json` of records that hold only what a test needs; patients have numbers as IDs."""
+    """Return a complete `cross_validation.json` of records that hold only what a test needs; patients have numbers as
+    IDs.
+    """
     defaults = {
         target.name: target.metric
         for edition in ("hecktor2025", "hecktor2026")
         for target in make_targets(load_edition(edition))
     }
     records = {}
-    for name, given in targets.items():
-        kinds = {kind: dict(given.get(kind, {"why_not": "left out"})) for kind in KINDS}
+    for name, target in targets.items():
+        kinds = {kind: dict(target.get(kind, {"why_not": "left out"})) for kind in KINDS}
         for kind in kinds.values():
             if "why_not" not in kind:
                 kind |= {"fold_of_patient": [], "folds": [], "comparators": kind.get("comparators", {})}
-        patients = [{"id": str(number), "centre": "A", **row} for number, row in enumerate(given["patients"])]
+        patients = [{"id": str(number), "centre": "A", **row} for number, row in enumerate(target["patients"])]
         records[name] = {"metric": defaults[name], "patients": patients, **kinds}
     return {"format_version": FORMAT_VERSION, "seed": 0, "no_head": {}, **records, **more}
 
 
 def head_record(head: Mapping[str, Any], **more: Any) -> HeadRecord:
-    """A record of `heads.json` with this head, as JSON, and only what a test needs."""
+    """Return a record of `heads.json` for a head, as JSON, with only what a test needs."""
     record = {"model": "Cox, few features", "setting": {}, "tried": {}, "metric": "c_index", "out_of_fold": 1.0}
     record |= {
         "fallback": None,
@@ -62,20 +64,23 @@ def head_record(head: Mapping[str, Any], **more: Any) -> HeadRecord:
     return parse_document(record | {"head": head} | more, HeadRecord, "heads.json")
 
 
-def planned_work(
+def make_planned_work(
     root: Path,
     with_mask: Sequence[str] = ("A-1", "A-2"),
     plan: NetworkPlan | None = None,
     folds: Sequence[Sequence[str]] = FOLDS,
 ) -> WorkFolders:
-    """A working directory in which three patients of two centres were prepared, and planned if `plan` is given."""
+    """Write a working directory with three prepared patients of two centres, with a plan if `plan` is not None."""
     work, image = WorkFolders(root), Path("image")
     cases = [
         ReleaseCase(name, name[0], image, image, image if name in with_mask else None, Patient())
         for name in ("A-1", "A-2", "B-1")
     ]
     write_cases(work, cases)
-    splits = {"folds": [list(fold) for fold in folds], "centres": {name: list(one) for name, one in CENTRES.items()}}
+    splits = {
+        "folds": [list(fold) for fold in folds],
+        "centres": {centre: list(patients) for centre, patients in CENTRES.items()},
+    }
     write_json(work.splits_json, {"format_version": 1, "seed": 0, **splits})
     write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [2.0, 2.0, 4.0]}, "data": "images"})
     if plan is not None:

@@ -40,12 +40,12 @@ def times(work: Path) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_copies_compute_nothing_anew(
-    prepared: tuple[WorkFolders, Path], once_prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    work_and_masks: tuple[WorkFolders, Path], session_work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The release first lies elsewhere, then also the working directory; a file that changes is noticed."""
-    work, masks = prepared
+    work, masks = work_and_masks
     heads_of_masks(work, masks)
-    release, node = copied(once_prepared / "release", tmp_path / "disk" / "cohort"), tmp_path / "node" / "training"
+    release, node = copied(session_work / "release", tmp_path / "disk" / "cohort"), tmp_path / "node" / "training"
     copied(work.root, node)
     copied(masks, tmp_path / "node" / "masks")
     before = times(node)

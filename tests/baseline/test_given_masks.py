@@ -39,11 +39,11 @@ def block(case: ReleaseCase, side: int = 8) -> tuple[np.ndarray, Geometry]:
 
 
 @pytest.mark.slow
-def test_heads_and_report_of_given_masks(prepared: tuple[WorkFolders, Path]) -> None:
+def test_heads_and_report_of_given_masks(work_and_masks: tuple[WorkFolders, Path]) -> None:
     """Features are those of the masks: the volume of 8 x 8 x 8 voxels of the CT, within a fifth on the 3 mm grid. Beside
     later masks, which the heads have not seen, there is no report.
     """
-    work, masks = prepared
+    work, masks = work_and_masks
     heads(work, masks, jobs=2)
     assert sorted(read_json(work.heads_json)) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
     rows = read_json(work.features_json)["result"]
@@ -62,8 +62,8 @@ def test_heads_and_report_of_given_masks(prepared: tuple[WorkFolders, Path]) -> 
 
 
 @pytest.mark.slow
-def test_only_changed_masks_are_measured_again(prepared: tuple[WorkFolders, Path]) -> None:
-    work, masks = prepared
+def test_only_changed_masks_are_measured_again(work_and_masks: tuple[WorkFolders, Path]) -> None:
+    work, masks = work_and_masks
     heads(work, masks)
     first, *others = (work.features(case.patient_id) for case in read_cases(work))
     before = {path: path.stat().st_mtime_ns for path in (work.heads_json, work.features_json, first, *others)}
@@ -82,10 +82,10 @@ def test_only_changed_masks_are_measured_again(prepared: tuple[WorkFolders, Path
 
 @pytest.mark.slow
 def test_other_definitions_and_other_models_make_heads_outdated(
-    prepared: tuple[WorkFolders, Path], monkeypatch: pytest.MonkeyPatch
+    work_and_masks: tuple[WorkFolders, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A feature with another definition is measured again; a feature more in a model of the heads fits them again."""
-    work, masks = prepared
+    work, masks = work_and_masks
     heads(work, masks)
     cases = read_cases(work)
     times = [work.features(case.patient_id).stat().st_mtime_ns for case in cases]
@@ -104,9 +104,9 @@ def test_other_definitions_and_other_models_make_heads_outdated(
 
 
 @pytest.mark.slow
-def test_masks_with_other_numbers_and_organs(prepared: tuple[WorkFolders, Path]) -> None:
+def test_masks_with_other_numbers_and_organs(work_and_masks: tuple[WorkFolders, Path]) -> None:
     """GTVp is 7, GTVn 1, and label 2 an organ: with `--labels` features and masks are those of the usual numbers."""
-    work, masks = prepared
+    work, masks = work_and_masks
     heads(work, masks)
     rows = read_json(work.features_json)["result"]
     for case in read_cases(work):
@@ -122,8 +122,8 @@ def test_masks_with_other_numbers_and_organs(prepared: tuple[WorkFolders, Path])
         heads(work, Path("reference"), "--labels", "GTVp=7,GTVn=1")
 
 
-def test_unusable_masks_are_refused_by_name(prepared: tuple[WorkFolders, Path], tmp_path: Path) -> None:
-    work, masks = prepared
+def test_unusable_masks_are_refused_by_name(work_and_masks: tuple[WorkFolders, Path], tmp_path: Path) -> None:
+    work, masks = work_and_masks
     case = read_cases(work)[0]
     name, path = case.patient_id, next(masks.glob(f"{case.patient_id}*"))
     mask, grid = block(case)
@@ -148,8 +148,8 @@ def test_unusable_masks_are_refused_by_name(prepared: tuple[WorkFolders, Path], 
     assert not work.heads_json.exists()
 
 
-def test_two_masks_of_a_patient_are_refused(prepared: tuple[WorkFolders, Path]) -> None:
-    work, masks = prepared
+def test_two_masks_of_a_patient_are_refused(work_and_masks: tuple[WorkFolders, Path]) -> None:
+    work, masks = work_and_masks
     case = read_cases(work)[0]
     write_mask(masks / f"{case.patient_id}.mha", *block(case))
     with pytest.raises(HecktorError, match=rf"--masks: {case.patient_id}\.mha and .*, expected one mask"):
@@ -158,10 +158,10 @@ def test_two_masks_of_a_patient_are_refused(prepared: tuple[WorkFolders, Path]) 
 
 @pytest.mark.slow
 def test_heads_of_reference_masks_lie_beside_the_others(
-    prepared: tuple[WorkFolders, Path], capsys: pytest.CaptureFixture[str]
+    work_and_masks: tuple[WorkFolders, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Neither features nor heads of the given masks change, and the report shows both with their difference."""
-    work, masks = prepared
+    work, masks = work_and_masks
     heads(work, masks)
     before = {path: path.read_bytes() for path in (work.features_json, work.heads_json, work.cross_validation_json)}
     heads(work, Path("reference"))
@@ -181,20 +181,22 @@ def test_heads_of_reference_masks_lie_beside_the_others(
     assert references.features(case.patient_id).stat().st_mtime_ns == first
 
 
-def test_reference_masks_of_a_release_without_any(prepared: tuple[WorkFolders, Path]) -> None:
-    work, _ = prepared
+def test_reference_masks_of_a_release_without_any(work_and_masks: tuple[WorkFolders, Path]) -> None:
+    work, _ = work_and_masks
     rows = read_json(work.cases_json)["cases"]
     write_json(work.cases_json, {"cases": [{**row, "mask": None} for row in rows]})
     with pytest.raises(HecktorError, match="--masks reference: no patient with a reference mask"):
         heads(work, Path("reference"))
 
 
-def test_masks_by_the_mean_probabilities_of_two_trainings(prepared: tuple[WorkFolders, Path], tmp_path: Path) -> None:
+def test_masks_by_the_mean_probabilities_of_two_trainings(
+    work_and_masks: tuple[WorkFolders, Path], tmp_path: Path
+) -> None:
     """Two blocks of the prepared grid: probabilities of GTVp 0.6 and 0.2 in the first have the mean 0.4, background; 0.4
     and 0.8 in the second the mean 0.6. The first training alone says the opposite. A training without a patient's
     probabilities is refused.
     """
-    work, _ = prepared
+    work, _ = work_and_masks
     trainings = [WorkFolders(Path(shutil.copytree(work.root, tmp_path / name, symlinks=True))) for name in ("a", "b")]
     for training, (first, second) in zip(trainings, ((0.6, 0.4), (0.2, 0.8)), strict=True):
         for case in read_cases(work):
@@ -216,7 +218,7 @@ def test_masks_by_the_mean_probabilities_of_two_trainings(prepared: tuple[WorkFo
 
 def label_at(mask: Volume, work: WorkFolders, case: ReleaseCase, beside: int) -> int:
     """The label on the CT's grid in the middle of the prepared grid, or `beside` voxels along x."""
-    prepared, ct = read_header(image_path(work.raw, case, 0)).geometry, mask.geometry
-    middle = [number // 2 + far for number, far in zip(prepared.size, (beside, 0, 0), strict=True)]
-    x, y, z, _ = np.rint(ct.physical_to_index_matrix() @ prepared.index_to_physical_matrix() @ [*middle, 1])
+    grid, ct = read_header(image_path(work.raw, case, 0)).geometry, mask.geometry
+    middle = [number // 2 + far for number, far in zip(grid.size, (beside, 0, 0), strict=True)]
+    x, y, z, _ = np.rint(ct.physical_to_index_matrix() @ grid.index_to_physical_matrix() @ [*middle, 1])
     return int(mask.array[int(z), int(y), int(x)])

@@ -83,12 +83,12 @@ def heads(work: WorkFolders, masks: Path, *options: str) -> None:
 
 @pytest.mark.slow
 def test_from_masks_to_a_package_that_answers(
-    prepared: tuple[WorkFolders, Path], code: Path, results: Path, tmp_path: Path, case_folder: CaseFolder
+    work_and_masks: tuple[WorkFolders, Path], code: Path, results: Path, tmp_path: Path, case_folder: CaseFolder
 ) -> None:
     """The feature is measured as our own standard deviation of GTVp's density. Patients are measured once; without `--code` the heads are as
     before. Blocks of 5 to 8 voxels a side have other densities.
     """
-    work, masks = prepared
+    work, masks = work_and_masks
     for number, case in enumerate(read_cases(work)):
         write_mask(next(masks.glob(f"{case.patient_id}.*")), *block(case, 5 + number % 4))
     heads(work, masks)
@@ -121,8 +121,8 @@ def test_from_masks_to_a_package_that_answers(
 
 
 @pytest.mark.slow
-def test_other_code_measures_again(prepared: tuple[WorkFolders, Path], code: Path, tmp_path: Path) -> None:
-    work, masks = prepared
+def test_other_code_measures_again(work_and_masks: tuple[WorkFolders, Path], code: Path, tmp_path: Path) -> None:
+    work, masks = work_and_masks
     heads(work, masks, "--code", str(code))
     first = read_json(work.custom_features_json)["rows"]
     segmented = {path: path.stat().st_mtime_ns for path in work.masks.iterdir()}
@@ -147,9 +147,9 @@ def test_other_code_measures_again(prepared: tuple[WorkFolders, Path], code: Pat
     ],
 )
 def test_each_fault_names_the_patient(
-    prepared: tuple[WorkFolders, Path], tmp_path: Path, before: str, after: str, message: str
+    work_and_masks: tuple[WorkFolders, Path], tmp_path: Path, before: str, after: str, message: str
 ) -> None:
-    work, masks = prepared
+    work, masks = work_and_masks
     code = written(tmp_path, before, after)
     with pytest.raises(HecktorError, match="^" + message.format(read_cases(work)[0].patient_id)):
         heads(work, masks, "--code", str(code))
@@ -157,9 +157,9 @@ def test_each_fault_names_the_patient(
 
 
 @pytest.mark.slow
-def test_heads_of_reference_masks(prepared: tuple[WorkFolders, Path], code: Path) -> None:
+def test_heads_of_reference_masks(work_and_masks: tuple[WorkFolders, Path], code: Path) -> None:
     """The reference is measured where no mask was segmented."""
-    work, _ = prepared
+    work, _ = work_and_masks
     assert main(["heads", "--work", str(work.root), "--masks", "reference", "--jobs", "1", "--code", str(code)]) == 0
     other = work.with_reference_masks()
     rows, ours = read_json(other.custom_features_json)["rows"], read_json(other.features_json)["result"]

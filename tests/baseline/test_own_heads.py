@@ -65,7 +65,7 @@ def named(expert: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_from_masks_to_a_package_that_answers(
-    prepared: tuple[WorkFolders, Path],
+    work_and_masks: tuple[WorkFolders, Path],
     forest: Path,
     results: Path,
     tmp_path: Path,
@@ -75,7 +75,7 @@ def test_from_masks_to_a_package_that_answers(
     """The forest competes for rfs alone, is compared alone, and is one of the experts that answer. Without `--code` the
     other head of rfs has the same experts but this one.
     """
-    work, masks = prepared
+    work, masks = work_and_masks
     heads(work, masks)
     before = read_json(work.heads_json)
     heads(work, masks, "--code", str(forest))
@@ -150,12 +150,12 @@ class Head:
 
 @pytest.mark.slow
 def test_a_head_that_sees_the_images(
-    prepared: tuple[WorkFolders, Path], results: Path, tmp_path: Path, case_folder: CaseFolder
+    work_and_masks: tuple[WorkFolders, Path], results: Path, tmp_path: Path, case_folder: CaseFolder
 ) -> None:
     """Its score is the share of GTVp in a cube of 48 mm, and blocks of 1 to 4 voxels differ in it. In the case it gets the
     cube of this one patient. A table has no images.
     """
-    work, masks = prepared
+    work, masks = work_and_masks
     for number, case in enumerate(read_cases(work)):
         write_mask(next(masks.glob(f"{case.patient_id}.*")), *block(case, 1 + number % 4))
     code = write_custom_head(tmp_path)

@@ -19,7 +19,7 @@ from baseline.pipeline import TrainingOptions, describe_next_steps
 from baseline.work import PrepareOptions
 from contract.errors import HecktorError
 from contract.io.files import read_json, write_json, write_text
-from tests.baseline.prepared import planned_work
+from tests.baseline.prepared import make_planned_work
 
 PLAN = NetworkPlan(spacing_mm=(2.0, 2.0, 4.0))
 OTHER = PLAN.with_options(epochs=7)
@@ -78,7 +78,7 @@ def snapshot(folder: Path) -> dict[Path, tuple[int, bytes]]:
 @pytest.mark.parametrize("checkpoint", ["checkpoint_latest.pth", "checkpoint_best.pth", "checkpoint_final.pth"])
 def test_a_plan_with_a_checkpoint_is_final(tmp_path: Path, planned: Planned, checkpoint: str) -> None:
     """Another plan is refused and changes no file; the same plan is not made again."""
-    work = planned_work(tmp_path)
+    work = make_planned_work(tmp_path)
     plan_networks(work, PLAN, 1)
     start_fold(work, checkpoint)
     before = snapshot(tmp_path)
@@ -92,7 +92,7 @@ def test_a_plan_with_a_checkpoint_is_final(tmp_path: Path, planned: Planned, che
 
 def test_an_interrupted_plan_is_made_again(tmp_path: Path, planned: Planned) -> None:
     """`plan.json` is written last: without it nnU-Net was interrupted."""
-    work = planned_work(tmp_path)
+    work = make_planned_work(tmp_path)
     write_text(work.preprocessed / "half.npz", "half")
     assert plan_networks(work, PLAN, 1) == read_plan(work)
     assert planned == [(45, NNUNET_SPLITS)]
@@ -104,7 +104,7 @@ def test_missing_out_of_fold_files_are_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: Any
 ) -> None:
     """Nothing is trained: the networks are text files, and a stub of the measurement records the folds."""
-    work, calls = planned_work(tmp_path), []
+    work, calls = make_planned_work(tmp_path), []
     rows = {name: {"volume_ml": float(number)} for number, name in enumerate(("A-1", "A-2", "B-1"))}
 
     def segment_out_of_fold(work: WorkFolders, cases: Sequence[Any], run: Any, _jobs: int) -> dict[str, Any]:

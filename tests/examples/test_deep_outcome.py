@@ -18,11 +18,11 @@ from baseline.package.existing import use_networks
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.io.files import read_json
-from tests.baseline.conftest import once_prepared, prepared
+from tests.baseline.conftest import session_work, work_and_masks
 from tests.conftest import CaseFolder
 from tests.examples.readme import EXAMPLES, read_commands, run
 
-__all__ = ["once_prepared", "prepared"]
+__all__ = ["session_work", "work_and_masks"]
 FOLDER = EXAMPLES / "deep_outcome"
 
 
@@ -188,13 +188,13 @@ def test_the_network_learns_a_tumour_that_tells_the_outcome(small_network: dict[
 @pytest.mark.slow
 def test_the_commands_of_the_readme(
     small_network: dict[str, Any],
-    prepared: tuple[WorkFolders, Path],
+    work_and_masks: tuple[WorkFolders, Path],
     tiny_package: Path,
     tmp_path: Path,
     case_folder: CaseFolder,
 ) -> None:
     """Fit heads on the answers of both folds' networks, and a package that measures them in a case."""
-    work, masks = prepared
+    work, masks = work_and_masks
     heads, _, export, _ = read_commands("deep_outcome")
     run([*heads, "--masks", str(masks), "--jobs", "1", "--device", "cpu"], tmp_path, WORK=str(work.root))
     rows = read_json(work.root / "features" / "deep_outcome" / "features.json")["features"]

@@ -27,7 +27,7 @@ from contract.code import Code
 from contract.io.files import read_json
 from hecktor.cli import main
 from tests.algorithm.network.conftest import predict_logits
-from tests.baseline.conftest import empty_release
+from tests.baseline.conftest import make_empty_release
 from tests.examples.readme import EXAMPLES, read_commands, run
 
 CPU = torch.device("cpu")
@@ -116,7 +116,7 @@ def test_training_on_phantoms_and_answering_a_case(
     tmp_path: Path, run_training: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One epoch of `train.py` changes the weights; packed, they answer a case by a mask on its CT's grid."""
-    release = empty_release(tmp_path)
+    release = make_empty_release(tmp_path)
     for name in ("CHUM-000", "HMR-001"):
         release.add(name)
     work = WorkFolders(tmp_path / "work")

@@ -11,9 +11,9 @@ import torch
 from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 from monai.losses.focal_loss import FocalLoss
 
-from tests.baseline.network.conftest import UNET, MakeTrainer, make_trainer, planned
+from tests.baseline.network.conftest import UNET, MakeTrainer, make_trainer, noise_work
 
-__all__ = ["make_trainer", "planned"]
+__all__ = ["make_trainer", "noise_work"]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
 SURE = math.log(18)

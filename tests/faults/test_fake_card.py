@@ -23,7 +23,7 @@ from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
 from contract.errors import run_main
 from contract.images.volumes import read_volume
-from tests.baseline.network.test_out_of_fold import CT, FOLD_OF, alone, cohort  # noqa: F401 - a fixture
+from tests.baseline.network.test_out_of_fold import CT, FOLD_OF, cohort, segment_by_own_fold  # noqa: F401 - a fixture
 from tests.conftest import write_tiny_package
 from tests.faults.fake_card import NAME, FakeCard
 
@@ -136,7 +136,7 @@ def test_out_of_fold_masks_use_the_card_as_inference_does(
     assert card.least_share == 1
     assert card.images == 3
     for case in cases:
-        expected = alone(case, work, tiny_package).mask_on(CT)
+        expected = segment_by_own_fold(case, work, tiny_package).mask_on(CT)
         np.testing.assert_array_equal(read_volume(work.raw_mask(case.patient_id)).array, expected)
 
 

@@ -20,7 +20,7 @@ from baseline.work import WorkFolders
 from contract.errors import HecktorError, run_main
 from contract.io.files import read_json, write_json
 from contract.patient import Patient
-from tests.baseline.network.conftest import PATIENTS, PLAN, planned  # noqa: F401 - a fixture
+from tests.baseline.network.conftest import PATIENTS, PLAN, noise_work  # noqa: F401 - a fixture
 from tests.faults.fake_card import FULL, FakeCard
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -28,17 +28,17 @@ EPOCHS = 3
 
 
 @pytest.fixture
-def work(planned: WorkFolders) -> WorkFolders:  # noqa: F811
+def work(noise_work: WorkFolders) -> WorkFolders:  # noqa: F811
     """Return the planned folder with the files of `prepare` and `plan`, and without a checkpoint."""
     image = Path("image")
-    write_cases(planned, [ReleaseCase(name, "A", image, image, image, Patient()) for name in PATIENTS])
-    write_json(planned.prepare_json, {"options": {"release": "r"}})
+    write_cases(noise_work, [ReleaseCase(name, "A", image, image, image, Patient()) for name in PATIENTS])
+    write_json(noise_work.prepare_json, {"options": {"release": "r"}})
     splits = {"folds": [[PATIENTS[1]], [PATIENTS[0]]], "centres": {"A": list(PATIENTS)}}
-    write_json(planned.splits_json, {"format_version": 1, "seed": 3, **splits})
-    store_plan(planned, "any", PLAN.with_options(epochs=EPOCHS, backbones=("unet",)))
-    for checkpoint in planned.results.rglob("checkpoint_*.pth"):
+    write_json(noise_work.splits_json, {"format_version": 1, "seed": 3, **splits})
+    store_plan(noise_work, "any", PLAN.with_options(epochs=EPOCHS, backbones=("unet",)))
+    for checkpoint in noise_work.results.rglob("checkpoint_*.pth"):
         checkpoint.unlink()
-    return planned
+    return noise_work
 
 
 @pytest.fixture

@@ -36,19 +36,19 @@ MakeTrainer = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkFolders]:
-    """Two patients of noise, planned and preprocessed once; each file has a copy."""
+def noise_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkFolders]:
+    """Return a working directory with two patients of noise, planned and preprocessed once and copied for each file."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("raw", "preprocessed", "results", "n_proc_DA", "compile"):
             patch.setenv(f"nnUNet_{name}", "")  # so that the test restores them
         work = WorkFolders(tmp_path_factory.mktemp("nnunet"))
-        shutil.copytree(planned_once(tmp_path_factory.getbasetemp()), work.root, dirs_exist_ok=True)
+        shutil.copytree(plan_noise_once(tmp_path_factory.getbasetemp()), work.root, dirs_exist_ok=True)
         set_environment(work, augmentation_workers=1)
         yield work
 
 
 @cache
-def planned_once(folder: Path) -> Path:
+def plan_noise_once(folder: Path) -> Path:
     work = WorkFolders(folder / "planned-noise")
     write_raw(work)
     plan_noise(work, jobs=1)
@@ -57,7 +57,7 @@ def planned_once(folder: Path) -> Path:
 
 def plan_noise(work: WorkFolders, jobs: int) -> None:
     """Plan and preprocess with a fingerprint of fewer voxels than nnU-Net draws for its statistics."""
-    splits = [{"train": [one], "val": [other]} for one, other in (PATIENTS, PATIENTS[::-1])]
+    splits = [{"train": [first], "val": [second]} for first, second in (PATIENTS, PATIENTS[::-1])]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("baseline.network.planning.FINGERPRINT_VOXELS", 10_000)
         plan_and_preprocess(work, PLAN, splits, jobs)
@@ -84,20 +84,20 @@ def write_raw(work: WorkFolders) -> None:
 
 
 @pytest.fixture
-def make_trainer(planned: WorkFolders) -> MakeTrainer:
-    """A trainer of nnU-Net's by a plan, with its network, loss and optimiser; by nnU-Net's `plans` of that plan, or
-    those of the working directory.
+def make_trainer(noise_work: WorkFolders) -> MakeTrainer:
+    """Return a function that makes a trainer for a plan, with its network, loss and optimiser. It uses `plans` in
+    nnU-Net's format, by default the plans of the working directory.
     """
 
-    def made(plan: NetworkPlan, backbone: str = "unet", fold: int = 0, plans: dict[str, Any] | None = None) -> Any:
-        set_environment(planned, augmentation_workers=0)
+    def make(plan: NetworkPlan, backbone: str = "unet", fold: int = 0, plans: dict[str, Any] | None = None) -> Any:
+        set_environment(noise_work, augmentation_workers=0)
         from baseline.network.trainer import make_trainer_class
 
-        plans = (plans or read_json(planned.plans)) | {"continue_training": False}
-        dataset, device = read_json(planned.raw / "dataset.json"), torch.device("cpu")
+        plans = (plans or read_json(noise_work.plans)) | {"continue_training": False}
+        dataset, device = read_json(noise_work.raw / "dataset.json"), torch.device("cpu")
         trainer: Any = make_trainer_class(plan.trainer)(plans, CONFIGURATIONS[backbone], fold, dataset, device)
         trainer.use_plan(plan, backbone, device)
         trainer.initialize()
         return trainer
 
-    return made
+    return make

@@ -1,4 +1,4 @@
-"""The networks to train, the unfinished ones, and the state after an interruption."""
+"""Tests which networks are trained, and the state after an interruption."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from baseline.network.plans import NetworkPlan
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.io.files import write_text
-from tests.baseline.prepared import planned_work
+from tests.baseline.prepared import make_planned_work
 from tests.signals import reset_signals
 
 PLAN = NetworkPlan(backbones=("unet", "segresnet"))
@@ -28,8 +28,8 @@ FOLDS = (("A-1", "B-1"), ("A-2",))
 EVERYONE = ("A-1", "A-2", "B-1")
 
 
-def planned(root: Path, plan: NetworkPlan = PLAN, with_mask: tuple[str, ...] = EVERYONE) -> WorkFolders:
-    return planned_work(root, with_mask, plan, FOLDS)
+def make_work(root: Path, plan: NetworkPlan = PLAN, with_mask: tuple[str, ...] = EVERYONE) -> WorkFolders:
+    return make_planned_work(root, with_mask, plan, FOLDS)
 
 
 ALL = [TrainingJob(0, "unet"), TrainingJob(1, "unet"), TrainingJob(0, "segresnet"), TrainingJob(1, "segresnet")]
@@ -45,20 +45,20 @@ ALL = [TrainingJob(0, "unet"), TrainingJob(1, "unet"), TrainingJob(0, "segresnet
         (3, "unet", [TrainingJob(3, "unet")]),
     ],
 )
-def test_chosen(tmp_path: Path, fold: int | None, backbone: str | None, expected: list[TrainingJob]) -> None:
-    """The centres left out, here 2 and 3, are trained only on request."""
-    assert select_jobs(planned(tmp_path), fold, backbone) == expected
+def test_selected_jobs(tmp_path: Path, fold: int | None, backbone: str | None, expected: list[TrainingJob]) -> None:
+    """Folds of centres left out, here 2 and 3, are trained only on request."""
+    assert select_jobs(make_work(tmp_path), fold, backbone) == expected
 
 
 def test_unknown_folds_and_backbones(tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match=r"^--fold: found 4"):
-        select_jobs(planned(tmp_path), 4, None)
+        select_jobs(make_work(tmp_path), 4, None)
     with pytest.raises(HecktorError, match=r"^--backbone: found segresnet"):
-        select_jobs(planned(tmp_path, NetworkPlan()), None, "segresnet")
+        select_jobs(make_work(tmp_path, NetworkPlan()), None, "segresnet")
 
 
-def test_unfinished(tmp_path: Path) -> None:
-    work = planned(tmp_path)
+def test_jobs_with_a_final_checkpoint_are_finished(tmp_path: Path) -> None:
+    work = make_work(tmp_path)
     final = work.final(1, "unet")
     final.parent.mkdir(parents=True)
     (final.parent / "checkpoint_latest.pth").touch()
@@ -90,7 +90,7 @@ def test_jobs_that_cannot_be_trained(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(HecktorError, match=f"^{message}"):
-        train_job(planned(tmp_path, with_mask=with_mask), TrainingJob(0, "unet"), machine)
+        train_job(make_work(tmp_path, with_mask=with_mask), TrainingJob(0, "unet"), machine)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ def test_jobs_that_cannot_be_trained(
     ],
 )
 def test_processes_of_their_own_get_the_options(tmp_path: Path, machine: Machine, options: list[str]) -> None:
-    command = jobs._make_command(planned(tmp_path), TrainingJob(1, "unet"), machine, threads=2)
+    command = jobs._make_command(make_work(tmp_path), TrainingJob(1, "unet"), machine, threads=2)
     assert [word for word in command if word in ("--compile", "--deterministic")] == options
 
 
 def test_on_one_core_the_unfinished_networks_are_trained_here_in_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, trained = planned(tmp_path), []
+    work, trained = make_work(tmp_path), []
     write_text(work.final(1, "unet"), "network")
     monkeypatch.setattr(jobs, "train_network", lambda _, __, fold, name, *___: trained.append(TrainingJob(fold, name)))
     monkeypatch.setattr(jobs, "_make_command", lambda *_: pytest.fail("a process"))
@@ -120,17 +120,19 @@ def test_on_one_core_the_unfinished_networks_are_trained_here_in_turn(
 def test_each_line_of_folds_side_by_side_has_the_name_of_its_fold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Of both streams; a line that has it already stays as it is, empty ones and the steps of a bar are lines, too."""
+    """Lines of both streams get the fold's name. Empty lines and the steps of a progress bar count as lines, and a line
+    that already has the name is not changed.
+    """
     code = "import sys; print(f'fold {sys.argv[1]} (unet): epoch 1\\n\\nwhat'); sys.stderr.write('1%\\r2%\\n')"
     monkeypatch.setattr(jobs, "_make_command", lambda _work, job, *_: [sys.executable, "-c", code, str(job.fold)])
-    jobs.train_in_processes(planned(tmp_path), ALL[:2], Machine("cpu", threads=2))
+    jobs.train_in_processes(make_work(tmp_path), ALL[:2], Machine("cpu", threads=2))
     out, err = capfd.readouterr()
     assert sorted(out.splitlines()) == [f"fold {n} (unet): {text}" for n in (0, 1) for text in ("epoch 1", "what")]
     assert sorted(err.splitlines()) == [f"fold {n} (unet): {text}" for n in (0, 1) for text in ("1%", "2%")]
 
 
 def test_the_step_says_that_nothing_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    work = planned(tmp_path, NetworkPlan())
+    work = make_work(tmp_path, NetworkPlan())
     for fold in (0, 1):
         work.fold(fold).mkdir(parents=True)
         work.final(fold).touch()
@@ -142,7 +144,7 @@ def test_the_step_says_that_nothing_is_left(tmp_path: Path, capsys: pytest.Captu
 
 @pytest.mark.slow
 def test_sigterm_ends_all_trainings_and_says_what_is_lost(tmp_path: Path) -> None:
-    """Two trainings side by side, here two that only sleep, end with the process that began them."""
+    """Two processes that only sleep end together with the process that started them."""
     code = """
 import sys
 import threading
@@ -177,32 +179,32 @@ sys.exit(run_main(main))
         "error: interrupted: trained networks are complete, and the same command resumes the others from their last "
         "checkpoint, at most 5 epochs back"
     )
-    assert all(ends(child) for child in children)
+    assert all(ends_soon(child) for child in children)
 
 
 def test_an_interruption_between_two_starts_ends_the_training_that_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here it comes while the console of the second training is connected: neither is left behind."""
+    """Interrupting while the output of the second training is connected ends both trainings."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def interrupted(_job: TrainingJob, process: subprocess.Popen[bytes]) -> list[threading.Thread]:
+    def interrupt(_job: TrainingJob, process: subprocess.Popen[bytes]) -> list[threading.Thread]:
         started.append(process)
         if len(started) == 2:
             raise KeyboardInterrupt
         return []
 
     monkeypatch.setattr(jobs, "_make_command", lambda *_: [sys.executable, "-S", "-c", "import time; time.sleep(600)"])
-    monkeypatch.setattr(jobs, "_forward_output", interrupted)
+    monkeypatch.setattr(jobs, "_forward_output", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        jobs.train_in_processes(planned(tmp_path), ALL[:2], Machine("cpu", threads=2))
+        jobs.train_in_processes(make_work(tmp_path), ALL[:2], Machine("cpu", threads=2))
     for process in started:
         process.communicate()
     assert [process.returncode for process in started] == [-signal.SIGTERM] * 2
 
 
-def ends(child: int) -> bool:
-    """True once there is no such process; one that was killed waits for a loaded machine to collect it."""
+def ends_soon(child: int) -> bool:
+    """Return whether the process ends within 30 s; a loaded machine may take a while to collect a killed process."""
     for _ in range(300):
         try:
             os.kill(child, 0)
@@ -213,7 +215,7 @@ def ends(child: int) -> bool:
 
 
 def test_a_network_is_trained_by_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the parent was killed and its trainings go on: another process gets an error at once."""
+    """Another process gets an error at once, for example after the parent was killed while its trainings go on."""
     code = """
 import sys
 import threading
@@ -226,25 +228,25 @@ with _lock_job(TrainingJob(0, "unet"), Path(sys.argv[1])):
     sys.stdin.read()
 """
     monkeypatch.setattr(jobs, "train_network", lambda *_: Path("final"))
-    work = planned(tmp_path)
+    work = make_work(tmp_path)
     command = [sys.executable, "-c", code, str(work.fold(0, "unet"))]
-    with subprocess.Popen(command, stdin=-1, stdout=-1, env=os.environ | {"PYTHONPATH": ":".join(sys.path)}) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"begun\n"
+    with subprocess.Popen(command, stdin=-1, stdout=-1, env=os.environ | {"PYTHONPATH": ":".join(sys.path)}) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
         with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): another process is training it"):
             train_job(work, TrainingJob(0, "unet"), Machine("cpu"))
         assert train_job(work, TrainingJob(1, "unet"), Machine("cpu")) == Path("final")
-        other.communicate()
+        process.communicate()
     assert train_job(work, TrainingJob(0, "unet"), Machine("cpu")) == Path("final")
 
 
 def test_the_first_failure_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fold 0 would take ten minutes, fold 1 fails at once."""
+    """Fold 1 fails at once, and fold 0, which would take ten minutes, is ended."""
     code = "import sys, time; time.sleep(600) if sys.argv[1] == '0' else sys.exit(3)"
     monkeypatch.setattr(jobs, "_make_command", lambda _work, job, *_: [sys.executable, "-S", "-c", code, str(job.fold)])
     begun = time.monotonic()
     with pytest.raises(HecktorError, match=r"^training of fold 1 \(unet\) ended with status 3"):
-        jobs.train_in_processes(planned(tmp_path), ALL[:2], Machine("cpu", threads=2))
+        jobs.train_in_processes(make_work(tmp_path), ALL[:2], Machine("cpu", threads=2))
     assert time.monotonic() - begun < 60
 
 
@@ -254,9 +256,8 @@ def test_the_first_failure_ends_the_wait(tmp_path: Path, monkeypatch: pytest.Mon
 def test_each_network_has_a_card_first_and_the_last_ones_share_those_that_are_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, unfinished_jobs: int, expected: list[int]
 ) -> None:
-    """Fake cards 4 to 7, of which no two trainings may hold one at once; at most the planned batch size of 2 for a network.
-
-    Each card brings its part of the 12 cores.
+    """Trainings on the fake cards 4 to 7 never share a card, and a network gets at most 2 cards, the planned batch
+    size. Each card brings its part of the 12 cores.
     """
     code = """
 import os, pathlib, sys, time
@@ -277,19 +278,21 @@ for card in cards:
     monkeypatch.setattr(
         jobs, "_make_command", lambda _, job, machine, threads: [*command, str(job), str(machine.gpus), str(threads)]
     )
-    work = planned(tmp_path)
+    work = make_work(tmp_path)
     for job in ALL[unfinished_jobs:]:
         write_text(work.final(job.fold, job.backbone), "network")
     jobs.train_in_processes(work, ALL, Machine("cuda", gpus=gpus, threads=12))
-    found = [(tmp_path / str(job)).read_text().split() for job in ALL[:unfinished_jobs]]
-    cards = [one.split(",") for one, _ in found]
-    assert sorted(map(len, cards)) == expected
-    assert {card for one in cards for card in one} == set("4567"[: min(gpus, sum(expected))])
-    assert [int(threads) for _, threads in found] == [12 // gpus * len(one) for one in cards]
+    rows = [(tmp_path / str(job)).read_text().split() for job in ALL[:unfinished_jobs]]
+    cards_of_jobs = [names.split(",") for names, _ in rows]
+    assert sorted(map(len, cards_of_jobs)) == expected
+    assert {card for cards in cards_of_jobs for card in cards} == set("4567"[: min(gpus, sum(expected))])
+    assert [int(threads) for _, threads in rows] == [12 // gpus * len(cards) for cards in cards_of_jobs]
 
 
 def test_a_waiting_job_begins_when_another_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two at once: the first ends only after the file that the third one writes; in waves it would never begin."""
+    """Two jobs run at once. The first ends only after the third has written a file, so the third must begin when the
+    second ends.
+    """
     flag = tmp_path / "third"
     code = """
 import pathlib, sys, time
@@ -304,5 +307,5 @@ sys.exit(sys.argv[2] == "fold 0 (unet)")
 """
     command = [sys.executable, "-S", "-c", code, str(flag)]
     monkeypatch.setattr(jobs, "_make_command", lambda _work, job, *_: [*command, str(job)])
-    jobs.train_in_processes(planned(tmp_path), ALL[:3], Machine("cpu", threads=2))
+    jobs.train_in_processes(make_work(tmp_path), ALL[:3], Machine("cpu", threads=2))
     assert flag.exists()

@@ -1,4 +1,4 @@
-"""Networks of a few thousand weights, trained on noise: every plan trains, resumes, and runs in several processes."""
+"""Networks of a few thousand weights train on noise, resume, and run in several processes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SHARED = Machine("cpu", gpus=2, threads=2)
     ("backbone", "optimiser", "keeps"), [("unet", "adamw", "exp_avg"), ("segresnet", "sgd", "momentum_buffer")]
 )
 def test_every_backbone_trains_on_the_same_data(
-    planned: WorkFolders, capsys: pytest.CaptureFixture[str], backbone: str, optimiser: str, keeps: str
+    noise_work: WorkFolders, capsys: pytest.CaptureFixture[str], backbone: str, optimiser: str, keeps: str
 ) -> None:
-    """The weights fit the network that inference builds from the plans. Each optimiser is recognised by its state of a
-    weight.
+    """Trained weights fit the network that inference builds from the plans. The state of a weight shows which optimiser
+    was used.
     """
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-    final = train_network(planned, PLAN.with_options(optimiser=optimiser), 0, backbone, Machine("cpu"), seed=3)
+    final = train_network(noise_work, PLAN.with_options(optimiser=optimiser), 0, backbone, Machine("cpu"), seed=3)
     lines = capsys.readouterr().out.splitlines()
     (line,) = [line for line in lines if "epoch" in line.casefold()]  # nnU-Net's own are in the training log
     assert line.startswith(f"fold 0 ({backbone}): epoch 1 of 1, loss ")
@@ -45,65 +45,67 @@ def test_every_backbone_trains_on_the_same_data(
     assert mpl.rcParams["font.size"] == mpl.rcParamsDefault["font.size"]  # nnU-Net's seaborn is gone again
     assert keeps in torch.load(final, weights_only=False)["optimizer_state"]["state"][0]
     checkpoint = read_checkpoint(final)
-    configuration = PlansManager(str(planned.plans)).get_configuration(CONFIGURATIONS[backbone]).configuration
+    configuration = PlansManager(str(noise_work.plans)).get_configuration(CONFIGURATIONS[backbone]).configuration
     network = build_untrained_network(configuration, 2, 3)
     network.load_state_dict(dict(checkpoint.weights))
     assert checkpoint.mirror_axes == (2,)
     assert checkpoint.configuration == CONFIGURATIONS[backbone]
-    assert planned.final(0, backbone).parts[-3] == f"HecktorTrainer__{PLANS_NAME}__{CONFIGURATIONS[backbone]}"
+    assert noise_work.final(0, backbone).parts[-3] == f"HecktorTrainer__{PLANS_NAME}__{CONFIGURATIONS[backbone]}"
 
 
 @pytest.mark.slow
-def test_two_trainings_are_packed_together(planned: WorkFolders, tmp_path: Path) -> None:
-    """Those of two working directories lie in two such folders; here they are of two backbones."""
+def test_two_trainings_are_packed_together(noise_work: WorkFolders, tmp_path: Path) -> None:
+    """Trainings of two backbones in two folders become one package, as do trainings of two working directories."""
     folders = []
     for backbone in ("unet", "segresnet"):
-        train_network(planned, PLAN, 0, backbone, Machine("cpu"), seed=3)
-        folders += ["--nnunet", str(planned.fold(0, backbone).parent)]
+        train_network(noise_work, PLAN, 0, backbone, Machine("cpu"), seed=3)
+        folders += ["--nnunet", str(noise_work.fold(0, backbone).parent)]
     options = ["--without-heads", "--normalised-over", "region", "--folds", "0", "--output", str(tmp_path / "both")]
     assert package([*folders, *options]) == 0
     assert load_package(tmp_path / "both").manifest.configurations == ("3d_fullres", "3d_fullres_segresnet")
 
 
-def test_the_first_weights_of_a_u_net_are_nnunets(planned: WorkFolders) -> None:
-    """The same seed, the same weights as nnU-Net's own way from plans to a network."""
+def test_the_first_weights_of_a_u_net_are_nnunets(noise_work: WorkFolders) -> None:
+    """With the same seed the first weights equal the weights of a network that nnU-Net builds from the plans."""
     from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
     from baseline.network.trainer import HecktorTrainer
 
-    manager = PlansManager(str(planned.plans))
+    manager = PlansManager(str(noise_work.plans))
     configuration = manager.get_configuration("3d_fullres")
     names = configuration.network_arch_class_name, configuration.network_arch_init_kwargs
     torch.manual_seed(5)
-    theirs = get_network_from_plans(*names, configuration.network_arch_init_kwargs_req_import, 2, 3)
+    reference = get_network_from_plans(*names, configuration.network_arch_init_kwargs_req_import, 2, 3)
     torch.manual_seed(5)
     ours = HecktorTrainer.build_network_architecture(None, manager, configuration, 2, 3, True)
-    assert all(torch.equal(one, other) for one, other in zip(ours.parameters(), theirs.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), reference.parameters(), strict=True))
 
 
 @pytest.mark.slow
-def test_two_processes_resume_the_training_of_one(planned: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupted in its third epoch, a training goes on from the second, now with a batch of two shared by two
-    processes on the CPU; both end, and three epochs are in the final checkpoint's log.
+def test_two_processes_resume_a_training_of_one_process(
+    noise_work: WorkFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted in its third epoch, a training resumes after the second with a batch of two, shared by two processes
+    on the CPU. Both processes end, and the log in the final checkpoint has three epochs.
     """
     from baseline.network import trainer
 
     plan, third = PLAN.with_options(epochs=3), [0]
 
-    def interrupted(self: Any) -> None:
+    def interrupt(self: Any) -> None:
         third[0] += 1
         if third[0] == 3:
             raise KeyboardInterrupt
         super(trainer.HecktorTrainer, self).on_epoch_start()
 
     monkeypatch.setattr(trainer, "SAVE_EVERY", 2)
-    monkeypatch.setattr(trainer.HecktorTrainer, "on_epoch_start", interrupted, raising=False)
+    monkeypatch.setattr(trainer.HecktorTrainer, "on_epoch_start", interrupt, raising=False)
     with pytest.raises(KeyboardInterrupt):
-        train_network(planned, plan, 1, "unet", Machine("cpu"), seed=3)
-    latest = planned.fold(1, "unet") / "checkpoint_latest.pth"
+        train_network(noise_work, plan, 1, "unet", Machine("cpu"), seed=3)
+    latest = noise_work.fold(1, "unet") / "checkpoint_latest.pth"
     assert torch.load(latest, weights_only=False)["current_epoch"] == 2
-    final = train_with_ddp(planned, plan, 1, "unet", SHARED, seed=3)
+    final = train_with_ddp(noise_work, plan, 1, "unet", SHARED, seed=3)
     content = torch.load(final, weights_only=False)
     assert content["current_epoch"] == 3
     assert len(content["logging"]["train_losses"]) == 3
@@ -114,10 +116,10 @@ def test_two_processes_resume_the_training_of_one(planned: WorkFolders, monkeypa
 
 
 def test_a_training_that_ends_while_it_writes_leaves_no_half_checkpoint(
-    planned: WorkFolders, monkeypatch: pytest.MonkeyPatch
+    noise_work: WorkFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full when the last checkpoint is written: it has no name, and the one of the epoch before is whole.
-    The partial file of a killed process is removed when the training resumes.
+    """If the disk is full when the last checkpoint is written, no final checkpoint exists and the checkpoint of the
+    epoch before is complete. Resuming removes the partial file of a killed process.
     """
     from baseline.network import trainer
 
@@ -132,31 +134,31 @@ def test_a_training_that_ends_while_it_writes_leaves_no_half_checkpoint(
     monkeypatch.setattr(trainer, "SAVE_EVERY", 1)
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(RuntimeError, match="no space left"):
-        train_network(planned, plan, 1, "segresnet", Machine("cpu"), seed=3)
-    folder = planned.fold(1, "segresnet")
-    assert not planned.final(1, "segresnet").exists()
+        train_network(noise_work, plan, 1, "segresnet", Machine("cpu"), seed=3)
+    folder = noise_work.fold(1, "segresnet")
+    assert not noise_work.final(1, "segresnet").exists()
     assert torch.load(folder / "checkpoint_latest.pth", weights_only=False)["current_epoch"] == 1
     monkeypatch.setattr(torch, "save", save)
     (folder / ".partial-killed.pth").write_bytes(b"half")
-    final = train_network(planned, plan, 1, "segresnet", Machine("cpu"), seed=3)
+    final = train_network(noise_work, plan, 1, "segresnet", Machine("cpu"), seed=3)
     assert torch.load(final, weights_only=False)["current_epoch"] == 2
     assert list(folder.glob(".partial-*")) == []
 
 
-def test_a_full_gpu_is_one_line(planned: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_gpu_is_one_line(noise_work: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     from baseline.network import trainer
 
     def full(_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free.")
 
-    planned.final(0, "segresnet").unlink(missing_ok=True)
+    noise_work.final(0, "segresnet").unlink(missing_ok=True)
     monkeypatch.setattr(trainer.HecktorTrainer, "run_training", full)
     with pytest.raises(HecktorError, match=r"^fold 0 \(segresnet\): CUDA out of memory"):
-        train_network(planned, PLAN, 0, "segresnet", Machine("cpu"), seed=4)
+        train_network(noise_work, PLAN, 0, "segresnet", Machine("cpu"), seed=4)
 
 
 def test_a_failing_compiler_is_one_line() -> None:
-    """torch.compile wraps what its backend raises. Its code may also fail later, in Triton, when a kernel first runs."""
+    """Errors of torch.compile's backend and later errors in Triton, when a kernel first runs, are reported in one line."""
 
     def backend(*_: Any) -> Any:
         raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.\nAnd more.")

@@ -36,7 +36,7 @@ LESIONS = ("gtvp", "gtvn")
 
 @pytest.fixture
 def cohort(tmp_path: Path) -> tuple[list[ReleaseCase], WorkFolders]:
-    """Two prepared patients of noise, one with a reference."""
+    """Write two prepared patients of noise; only the first has a reference mask."""
     work, cases = WorkFolders(tmp_path), []
     rng = np.random.default_rng(3)
     for name in FOLD_OF:
@@ -56,19 +56,19 @@ def cohort(tmp_path: Path) -> tuple[list[ReleaseCase], WorkFolders]:
     return cases, work
 
 
-def measured(cohort: tuple[list[ReleaseCase], WorkFolders], package: Path | None) -> dict[str, dict[str, Any]]:
-    def package_of() -> Path:
+def measure(cohort: tuple[list[ReleaseCase], WorkFolders], package: Path | None) -> dict[str, dict[str, Any]]:
+    def find_package() -> Path:
         assert package is not None, "expected nothing to be left to do"
         return package
 
-    run = OutOfFoldRun(package_of, FOLD_OF, "networks", "cpu")
+    run = OutOfFoldRun(find_package, FOLD_OF, "networks", "cpu")
     return {name: dict(row) for name, row in segment_out_of_fold(cohort[1], cohort[0], run).items()}
 
 
-def logits_of(
+def compute_logits(
     number: int, case: ReleaseCase, work: WorkFolders, package: Path, mirrored: tuple[int, ...] = ()
 ) -> np.ndarray:
-    """Logits of a single pass of one of the package's networks."""
+    """Compute the logits of a single pass of one of the package's networks."""
     ct, pet = (read_volume(image_path(work.raw, case, channel), "float32") for channel in (0, 1))
     networks = Networks(load_package(package))
     data = normalise((ct.array, pet.array), networks.package)
@@ -76,10 +76,10 @@ def logits_of(
     return Passes(image, (Pass(number, mirrored),), networks, Deadline(600), device).make_all().logits
 
 
-def alone(case: ReleaseCase, work: WorkFolders, package: Path) -> Segmentation:
-    """The plain way: the patient's own fold, as it is and mirrored along x."""
+def segment_by_own_fold(case: ReleaseCase, work: WorkFolders, package: Path) -> Segmentation:
+    """Segment a case by the mean logits of its own fold, as it is and mirrored along x."""
     ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in (0, 1))
-    both = [logits_of(FOLD_OF[case.patient_id], case, work, package, axes) for axes in ((), (2,))]
+    both = [compute_logits(FOLD_OF[case.patient_id], case, work, package, axes) for axes in ((), (2,))]
     return Segmentation(sum(both) / np.float32(2), ct.array, pet.array, GRID)
 
 
@@ -95,14 +95,15 @@ def test_the_mask_is_the_mean_of_the_mirrored_passes(
     offset: float,
     expected: int,
 ) -> None:
-    """A network whose GTVp rises along x: with t = x - (n - 1) / 2 it has the logit t - offset, background 0, GTVn -50.
+    """GTVp rises along x: with t = x - (n - 1) / 2 the network's logit of GTVp is t - offset, of background 0, of GTVn
+    -50.
 
-    As it is the network marks the half t > offset, mirrored the other one, t < -offset. The mean of both logits is
-    -offset at every voxel. So is the sign of p(t) + p(-t) - 1 for the logistic p of t - offset: it is 0 without an
-    offset. With the offset -0.5 all voxels are GTVp, with 0.5 none is.
+    As it is the network marks the half t > offset, mirrored the other half, t < -offset. The mean of both logits is
+    -offset at every voxel. The sign of p(t) + p(-t) - 1 for the logistic p of t - offset is the same: it is 0 without
+    an offset. With the offset -0.5 all voxels are GTVp, with 0.5 no voxel is.
     """
 
-    def rising(part: torch.Tensor) -> torch.Tensor:
+    def rise_along_x(part: torch.Tensor) -> torch.Tensor:
         t = torch.arange(part.shape[-1]) - (part.shape[-1] - 1) / 2
         gtvp = (t - offset).expand(part.shape[2:])
         return torch.stack([torch.zeros_like(gtvp), gtvp, torch.full_like(gtvp, -50)])[None]
@@ -110,8 +111,8 @@ def test_the_mask_is_the_mean_of_the_mirrored_passes(
     package = tmp_path / "package"
     shutil.copytree(tiny_package, package)
     sign_package(package, average=average)  # type: ignore[operator]
-    monkeypatch.setattr(Networks, "get", lambda *_: rising)
-    measured(cohort, package)
+    monkeypatch.setattr(Networks, "get", lambda *_: rise_along_x)
+    measure(cohort, package)
     for name in FOLD_OF:
         with np.load(cohort[1].probabilities(name)) as stored:
             assert np.unique(stored["mask"]).tolist() == [expected]
@@ -120,30 +121,32 @@ def test_the_mask_is_the_mean_of_the_mirrored_passes(
 def test_a_mask_of_fewer_passes_is_an_error(
     cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mirrored pass of the first patient fails: inference would answer by the first one, training writes nothing."""
+    """If the mirrored pass of the first patient fails, inference would use only the first pass, but training writes
+    nothing.
+    """
     whole = Passes._make_pass
 
-    def fails(self: Passes, step: Pass, member: Any) -> Any:
+    def fail_if_mirrored(self: Passes, step: Pass, member: Any) -> Any:
         if step.axes:
             raise ZeroDivisionError
         return whole(self, step, member)
 
-    monkeypatch.setattr(Passes, "_make_pass", fails)
+    monkeypatch.setattr(Passes, "_make_pass", fail_if_mirrored)
     with pytest.raises(HecktorError, match="CHUM-001: 1 of 2 passes"):
-        measured(cohort, tiny_package)
+        measure(cohort, tiny_package)
     assert not list(cohort[1].root.rglob("*.npz"))
     monkeypatch.setattr(Passes, "_make_pass", whole)
-    assert set(measured(cohort, tiny_package)) == set(FOLD_OF)
+    assert set(measure(cohort, tiny_package)) == set(FOLD_OF)
 
 
-def test_the_mask_is_that_of_the_patients_own_fold(
+def test_the_mask_comes_from_the_patients_own_fold(
     cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, tmp_path: Path
 ) -> None:
     work = cohort[1]
-    measured(cohort, tiny_package)
+    measure(cohort, tiny_package)
     for case in cohort[0]:
-        found = alone(case, cohort[1], tiny_package)
-        np.testing.assert_array_equal(read_volume(work.raw_mask(case.patient_id)).array, found.mask_on(CT))
+        segmentation = segment_by_own_fold(case, cohort[1], tiny_package)
+        np.testing.assert_array_equal(read_volume(work.raw_mask(case.patient_id)).array, segmentation.mask_on(CT))
 
 
 @pytest.mark.parametrize("average", ["logits", "probabilities"])
@@ -154,11 +157,11 @@ def test_several_backbones_are_averaged_as_in_inference(
     sign_package: object,
     average: str,
 ) -> None:
-    """Networks 0 and 1 held out the first patient, as they are and mirrored along x; on noise both averages give
+    """Networks 0 and 1 held out the first patient and run as they are and mirrored along x. On noise both averages give
     different masks.
     """
     (case, _), work = cohort
-    passes = [logits_of(number, case, work, pair_package, axes) for axes in ((), (2,)) for number in (0, 1)]
+    passes = [compute_logits(number, case, work, pair_package, axes) for axes in ((), (2,)) for number in (0, 1)]
     means = {"logits": sum(passes) / 4, "probabilities": np.log(sum(map(softmax, passes)) / 4)}
     masks = {name: Segmentation(mean, mean[0], mean[0], GRID).mask_on(CT) for name, mean in means.items()}
     assert (masks["logits"] != masks["probabilities"]).any()
@@ -166,22 +169,22 @@ def test_several_backbones_are_averaged_as_in_inference(
     shutil.copytree(pair_package, package)
     configurations = load_package(pair_package).manifest.fold_configurations
     sign_package(package, average=average, fold_configurations=configurations)  # type: ignore[operator]
-    measured(cohort, package)
+    measure(cohort, package)
     np.testing.assert_array_equal(read_volume(work.raw_mask(case.patient_id)).array, masks[average])
 
 
 def test_networks_that_saw_no_patient_make_all_passes_of_inference(
     cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path
 ) -> None:
-    """Two networks, each as it is and mirrored along x: the mask is that of their mean logits."""
+    """Two networks run as they are and mirrored along x, and the mask comes from their mean logits."""
     cases, work = cohort
     segment_out_of_fold(work, cases, OutOfFoldRun(lambda: tiny_package, None, "networks", "cpu"))
     for case in cases:
-        passes = [logits_of(number, case, work, tiny_package, axes) for number in (0, 1) for axes in ((), (2,))]
+        passes = [compute_logits(number, case, work, tiny_package, axes) for number in (0, 1) for axes in ((), (2,))]
         mean = sum(passes) / 4
         expected = Segmentation(mean, mean[0], mean[0], GRID).mask_on(CT)
         np.testing.assert_array_equal(read_volume(work.raw_mask(case.patient_id)).array, expected)
-        assert (expected != alone(case, work, tiny_package).mask_on(CT)).any()
+        assert (expected != segment_by_own_fold(case, work, tiny_package).mask_on(CT)).any()
 
 
 def test_networks_with_the_scale_of_whole_scans_see_the_whole_scan(
@@ -191,7 +194,7 @@ def test_networks_with_the_scale_of_whole_scans_see_the_whole_scan(
     sign_package: object,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The PET is scaled by mean and deviation of the release's image, not by those of the prepared region."""
+    """PET is scaled by the mean and deviation of the release's image rather than of the prepared region."""
     package, scans = tmp_path / "package", []
     shutil.copytree(tiny_package, package)
     sign_package(package, normalised_over="scan")  # type: ignore[operator]
@@ -207,7 +210,7 @@ def test_networks_with_the_scale_of_whole_scans_see_the_whole_scan(
     segment_out_of_fold(cohort[1], cohort[0], OutOfFoldRun(lambda: package, None, "networks", "cpu"))
     assert scans == [(whole, whole)] * 2
     scans.clear()
-    segment_out_of_fold(cohort[1], cohort[0], OutOfFoldRun(lambda: tiny_package, None, "others", "cpu"))
+    segment_out_of_fold(cohort[1], cohort[0], OutOfFoldRun(lambda: tiny_package, None, "other networks", "cpu"))
     assert scans == [None] * 2
 
 
@@ -218,7 +221,9 @@ def test_networks_with_the_scale_of_whole_scans_see_the_whole_scan(
 def test_the_held_out_fold_of_every_member(
     package: str, fold: int, expected: list[int], request: pytest.FixtureRequest
 ) -> None:
-    """The pair holds U-Net 0, SegResNet 0, U-Net 1, SegResNet 1; both packages may be mirrored along x."""
+    """Only the networks of the held-out fold are used: the pair holds U-Net 0, SegResNet 0, U-Net 1 and SegResNet 1.
+    Both packages may be mirrored along x.
+    """
     networks = Networks(load_package(request.getfixturevalue(package)))
     assert _list_passes(fold, networks) == [Pass(number, axes) for axes in ((), (2,)) for number in expected]
 
@@ -226,20 +231,22 @@ def test_the_held_out_fold_of_every_member(
 def test_a_new_feature_is_measured_on_stored_masks_without_networks(
     cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mean SUV of GTVp under a new name equals the old feature; masks stay as they are, and all names are there."""
+    """Adding a feature that equals the mean SUV of GTVp adds its values to every patient and leaves the masks
+    unchanged.
+    """
     work = cohort[1]
-    rows = measured(cohort, tiny_package)
+    rows = measure(cohort, tiny_package)
     masks = [work.raw_mask(name).stat().st_mtime_ns for name in FOLD_OF]
 
-    def with_novelty(structure: object, pet: object) -> dict[str, float | None]:
+    def add_novelty(structure: object, pet: object) -> dict[str, float | None]:
         values = statistics(structure, pet)  # type: ignore[arg-type]
         return {**values, "novelty": values["suv_mean"]}
 
-    monkeypatch.setattr("algorithm.heads.measure.statistics", with_novelty)
+    monkeypatch.setattr("algorithm.heads.measure.statistics", add_novelty)
     image_feature_names.cache_clear()
     try:
-        again = measured(cohort, None)
-        assert measured(cohort, None) == again
+        again = measure(cohort, None)
+        assert measure(cohort, None) == again
     finally:
         image_feature_names.cache_clear()
     assert [work.raw_mask(name).stat().st_mtime_ns for name in FOLD_OF] == masks

@@ -1,4 +1,6 @@
-"""What each patch of nnU-Net relies on: a new nnU-Net that needs no patch, or has moved its code, fails here."""
+"""Tests of what each patch of nnU-Net relies on: a newer nnU-Net that needs no patch, or has moved its code, fails
+here.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 
 class StartedProcessError(Exception):
-    """nnU-Net starts a process."""
+    """Raised when nnU-Net starts a process."""
 
 
 @pytest.fixture
@@ -55,20 +57,20 @@ def preprocess(_: WorkFolders) -> None:
 @pytest.mark.usefixtures("no_processes")
 @pytest.mark.parametrize("step", [list_files, fingerprint])
 def test_nnunet_starts_processes_and_the_patch_prevents_it(
-    planned: WorkFolders, step: Callable[[WorkFolders], Any]
+    noise_work: WorkFolders, step: Callable[[WorkFolders], Any]
 ) -> None:
     """`test_one_job_starts_no_process` covers preprocessing as well."""
     with pytest.raises(StartedProcessError):
-        step(planned)
+        step(noise_work)
     with replace_process_pools(1):
-        assert step(planned)
+        assert step(noise_work)
 
 
 @pytest.mark.usefixtures("no_processes")
-def test_two_jobs_preprocess_in_processes(planned: WorkFolders) -> None:
+def test_two_jobs_preprocess_in_processes(noise_work: WorkFolders) -> None:
     """Only the list of files is made in a thread."""
     with replace_process_pools(2):
-        assert sorted(list_files(planned)) == list(PATIENTS)
+        assert sorted(list_files(noise_work)) == list(PATIENTS)
         with pytest.raises(StartedProcessError):
             fingerprint_extractor.multiprocessing.get_context("spawn").Pool(2)
 
@@ -88,38 +90,40 @@ def test_an_error_in_a_thread_is_raised_and_the_pools_are_back() -> None:
 
 
 def test_the_modules_use_nothing_else_of_multiprocessing() -> None:
-    """The replacement has `get_context` only."""
+    """Only `get_context` is used, which is all that the replacement has."""
     for module in (fingerprint_extractor, default_preprocessor):
         uses = [line for line in inspect.getsource(module).splitlines() if "multiprocessing." in line]
         assert uses
         assert all('multiprocessing.get_context("spawn").Pool(' in line for line in uses)
 
 
-def test_nnunet_reads_its_environment_when_it_runs(planned: WorkFolders) -> None:
+def test_nnunet_reads_its_environment_when_it_runs(noise_work: WorkFolders) -> None:
     from nnunetv2 import paths
     from nnunetv2.utilities.default_n_proc_DA import get_allowed_n_proc_DA
 
     on_card: Any = SimpleNamespace(device=torch.device("cuda"))
     for workers, compile_network in ((1, True), (0, False)):
-        set_environment(planned, workers, compile_network)
+        set_environment(noise_work, workers, compile_network)
         assert get_allowed_n_proc_DA() == workers
         assert trainer_module.nnUNetTrainer._do_i_compile(on_card) is compile_network
     places = (paths.nnUNet_raw, paths.nnUNet_preprocessed, paths.nnUNet_results)
-    wanted = [folder.parent for folder in (planned.raw, planned.preprocessed, planned.results)]
+    wanted = [folder.parent for folder in (noise_work.raw, noise_work.preprocessed, noise_work.results)]
     assert [Path(os.fspath(place)) for place in places] == wanted
 
 
 def test_the_trainer_makes_its_workers_through_the_replaced_name(
-    planned: WorkFolders, make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+    noise_work: WorkFolders, make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The workers of training and validation, with the arguments that `seed_workers` takes; the class is restored."""
+    """Workers of training and validation are made with the arguments that `seed_workers` takes, and the class is
+    restored.
+    """
     trainer, calls, before = make_trainer(UNET), [], trainer_module.NonDetMultiThreadedAugmenter
 
     def make(**arguments: Any) -> Iterator[None]:
         calls.append(arguments)
         return iter([None])
 
-    set_environment(planned, augmentation_workers=2)
+    set_environment(noise_work, augmentation_workers=2)
     monkeypatch.setattr("baseline.network.trainer.seed_workers", lambda _: replace_augmenters(make))
     trainer.get_dataloaders()
     assert [call["num_processes"] for call in calls] == [2, 1]
@@ -152,14 +156,14 @@ def test_ddp_on_a_cpu(make_trainer: MakeTrainer, tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize(("ours", "own"), [(Recipe, set()), (Supervision, {"use_plan"})])
 def test_each_override_exists_in_nnunets_trainer(ours: type, own: set[str]) -> None:
-    """A method that nnU-Net renames would never be called."""
+    """Overridden methods exist in nnU-Net's trainer; a method that nnU-Net renames would never be called."""
     methods = {name for name, value in vars(ours).items() if inspect.isfunction(value)} - own
     assert methods
     assert [name for name in sorted(methods) if not hasattr(trainer_module.nnUNetTrainer, name)] == []
 
 
-def test_the_planner_has_what_is_overridden_and_set(planned: WorkFolders) -> None:
-    set_environment(planned, augmentation_workers=1)
+def test_the_planner_has_what_is_overridden_and_set(noise_work: WorkFolders) -> None:
+    set_environment(noise_work, augmentation_workers=1)
     with replace_process_pools(1):
         planner = _make_planner(UNET, "plans")
     base = type(planner).__mro__[1]

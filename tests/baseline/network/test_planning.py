@@ -1,4 +1,4 @@
-"""When a plan is made anew and when it is refused; the planner and preprocessor of nnU-Net are stubs."""
+"""Tests when a plan is made again and when it is refused, with stubs of nnU-Net's planner and preprocessor."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.io.files import read_json, write_json, write_text
 from tests.baseline.network.conftest import PATIENTS, plan_noise, write_raw
-from tests.baseline.prepared import planned_work
+from tests.baseline.prepared import make_planned_work
 
 PLAN = NetworkPlan(spacing_mm=(2.0, 2.0, 4.0))
 
 
 @pytest.fixture(autouse=True)
-def preprocessed(monkeypatch: pytest.MonkeyPatch) -> list[NetworkPlan]:
-    """The plans that a stub of nnU-Net made; each leaves an image of its own."""
+def preprocessed_plans(monkeypatch: pytest.MonkeyPatch) -> list[NetworkPlan]:
+    """Replace nnU-Net by a stub that writes an image for each plan, and return the list of its plans."""
     plans: list[NetworkPlan] = []
 
     def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: Sequence[Any], jobs: int) -> None:
@@ -40,23 +40,23 @@ def preprocessed(monkeypatch: pytest.MonkeyPatch) -> list[NetworkPlan]:
     return plans
 
 
-def test_another_plan_replaces_the_images(tmp_path: Path, preprocessed: list[NetworkPlan]) -> None:
-    """The same plan once more does nothing."""
-    work = planned_work(tmp_path)
+def test_another_plan_replaces_the_images(tmp_path: Path, preprocessed_plans: list[NetworkPlan]) -> None:
+    """Repeating the same plan does nothing."""
+    work = make_planned_work(tmp_path)
     for plan in (PLAN, PLAN, PLAN.with_options(base_features=32)):
         plan_networks(work, plan, 1)
-    assert [plan.base_features for plan in preprocessed] == [16, 32]
+    assert [plan.base_features for plan in preprocessed_plans] == [16, 32]
     assert [path.name for path in work.preprocessed.iterdir()] == ["image_2.b2nd"]
     assert read_plan(work).base_features == 32
 
 
-def test_other_images_end_a_plan_without_a_network(tmp_path: Path, preprocessed: list[NetworkPlan]) -> None:
-    """After `prepare` wrote other images, the plan is made again, unless it has a checkpoint."""
-    work = planned_work(tmp_path)
+def test_other_images_end_a_plan_without_a_network(tmp_path: Path, preprocessed_plans: list[NetworkPlan]) -> None:
+    """After `prepare` wrote other images, the plan is made again, or refused if it has a checkpoint."""
+    work = make_planned_work(tmp_path)
     plan_networks(work, PLAN, 1)
     write_json(work.prepare_json, read_json(work.prepare_json) | {"data": "other images"})
     plan_networks(work, PLAN, 1)
-    assert len(preprocessed) == 2
+    assert len(preprocessed_plans) == 2
     write_text(work.fold(0) / "checkpoint_latest.pth", "network")
     write_json(work.prepare_json, read_json(work.prepare_json) | {"data": "images again"})
     with pytest.raises(HecktorError, match=r"plan\.json: a network has been trained with other images or splits, exp"):
@@ -64,14 +64,14 @@ def test_other_images_end_a_plan_without_a_network(tmp_path: Path, preprocessed:
 
 
 def test_a_refusal_names_each_option_with_both_values(tmp_path: Path) -> None:
-    """Of presets their names."""
-    work = planned_work(tmp_path)
+    """Presets are named instead of their options."""
+    work = make_planned_work(tmp_path)
     plan_networks(work, PLAN, 1)
     write_text(work.fold(0) / "checkpoint_latest.pth", "network")
-    found = (
+    message = (
         r"trained with --preset short, now nnunet, --memory-gb 0\.3, now 8\.0, --base-features 16, now 32 and 6 more"
     )
-    with pytest.raises(HecktorError, match=found):
+    with pytest.raises(HecktorError, match=message):
         plan_networks(work, PRESETS["nnunet"], 1)
     with pytest.raises(HecktorError, match=r"trained with --mirror-axes 2, now 0 1, expected the same"):
         plan_networks(work, PLAN.with_options(mirror_axes=(0, 1)), 1)
@@ -81,14 +81,14 @@ def test_a_refusal_names_each_option_with_both_values(tmp_path: Path) -> None:
         plan_networks(work, PLAN, 1)
 
 
-def test_starting_weights_after_the_training(tmp_path: Path, preprocessed: list[NetworkPlan]) -> None:
-    """Before the last network is trained, copied weights resume the plan under their new path, and absent ones end it;
-    afterwards they may be absent. Other weights are refused throughout.
+def test_starting_weights_after_the_training(tmp_path: Path, preprocessed_plans: list[NetworkPlan]) -> None:
+    """Before the last network is trained, copied weights resume the plan under their new path, and missing weights are
+    an error. Afterwards they may be missing. Other weights are refused throughout.
     """
-    work, weights, other = planned_work(tmp_path), tmp_path / "weights.pth", tmp_path / "other.pth"
+    work, weights, other_weights = make_planned_work(tmp_path), tmp_path / "weights.pth", tmp_path / "other.pth"
     weights.write_text("weights")
-    other.write_text("other weights")
-    plan, others = (PLAN.with_options(starting_weights=str(path)) for path in (weights, other))
+    other_weights.write_text("other weights")
+    plan, other_plan = (PLAN.with_options(starting_weights=str(path)) for path in (weights, other_weights))
     plan_networks(work, plan, 1)
     *finals, last = [work.final(job.fold, job.backbone) for job in list_package_jobs(work)]
     for final in finals:
@@ -104,25 +104,27 @@ def test_starting_weights_after_the_training(tmp_path: Path, preprocessed: list[
     with pytest.raises(
         HecktorError, match=r"a network has been trained with --starting-weights \w{12}, now \w{12}, exp"
     ):
-        plan_networks(work, others, 1)
-    assert len(preprocessed) == 1
+        plan_networks(work, other_plan, 1)
+    assert len(preprocessed_plans) == 1
 
 
 def test_a_plan_on_coarser_images_than_its_preset_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The images were prepared without a preset, at 3 mm; `nnunet` is for 1 mm. A spacing that was chosen is silent."""
-    work = planned_work(tmp_path)
+    """Images prepared at 3 mm without a preset cause a warning for `nnunet`, which is for 1 mm, unless the plan states
+    the spacing.
+    """
+    work = make_planned_work(tmp_path)
     plan_networks(work, PRESETS["nnunet"], 1)
     assert caplog.text == ""
     write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [3.0, 3.0, 3.0]}, "data": "images"})
     plan_networks(work, PRESETS["nnunet"].with_options(spacing_mm=(3.0, 3.0, 3.0)), 1)
     assert caplog.text == ""
     assert plan_networks(work, PRESETS["nnunet"], 1).spacing_mm == (3.0, 3.0, 3.0)
-    found = "spacing: found images of 3 3 3 mm for a plan of 1 1 1 mm, expected"
-    assert f"{found} `hecktor train prepare --spacing-mm 1 1 1` in a new working directory" in caplog.text
+    message = "spacing: found images of 3 3 3 mm for a plan of 1 1 1 mm, expected"
+    assert f"{message} `hecktor train prepare --spacing-mm 1 1 1` in a new working directory" in caplog.text
 
 
 def test_the_step_prints_where_the_plans_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    work = planned_work(tmp_path)
+    work = make_planned_work(tmp_path)
     assert main(["plan", "--work", str(tmp_path), "--preset", "nnunet", "--jobs", "1"]) == 0
     assert capsys.readouterr().out == f"plans in {work.plans}\n"
     assert work.plan_log.read_text() == "2D U-Net configuration\n"
@@ -131,12 +133,12 @@ def test_the_step_prints_where_the_plans_are(tmp_path: Path, capsys: pytest.Capt
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
 
-def names(work: WorkFolders) -> list[str]:
+def list_files(work: WorkFolders) -> list[str]:
     return sorted(path.relative_to(work.root).as_posix() for path in work.root.rglob("*"))
 
 
-def images(work: WorkFolders) -> list[Any]:
-    """The preprocessed channels and labels of both patients."""
+def load_images(work: WorkFolders) -> list[Any]:
+    """Load the preprocessed channels and labels of both patients."""
     from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 
     set_environment(work, augmentation_workers=1)
@@ -144,30 +146,30 @@ def images(work: WorkFolders) -> list[Any]:
     return [np.asarray(array) for patient in PATIENTS for array in data.load_case(patient)[:2]]
 
 
-def test_one_job_starts_no_process(planned: WorkFolders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planned again, the noise has the same fingerprint, plans and images."""
+def test_one_job_starts_no_process(noise_work: WorkFolders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planned a second time, the noise has the same fingerprint, plans and images."""
 
-    def no_start(_: BaseProcess) -> None:
+    def refuse_start(_: BaseProcess) -> None:
         raise AssertionError("a process")
 
-    monkeypatch.setattr(BaseProcess, "start", no_start)
+    monkeypatch.setattr(BaseProcess, "start", refuse_start)
     work = WorkFolders(tmp_path)
     write_raw(work)
     plan_noise(work, jobs=1)
-    check_same(work, planned)
+    check_equal(work, noise_work)
 
 
 @pytest.mark.slow
-def test_pools_give_the_same(planned: WorkFolders, tmp_path: Path) -> None:
+def test_process_pools_do_not_change_the_result(noise_work: WorkFolders, tmp_path: Path) -> None:
     work = WorkFolders(tmp_path)
     write_raw(work)
     plan_noise(work, jobs=2)
-    check_same(work, planned)
+    check_equal(work, noise_work)
 
 
-def check_same(work: WorkFolders, other: WorkFolders) -> None:
+def check_equal(work: WorkFolders, expected: WorkFolders) -> None:
     for name in ("dataset_fingerprint.json", "hecktorPlans.json"):
-        assert read_json(work.preprocessed / name) == read_json(other.preprocessed / name)
-    assert names(work) == [name for name in names(other) if "results/" not in name]
-    for one, two in zip(images(work), images(other), strict=True):
-        np.testing.assert_array_equal(one, two)
+        assert read_json(work.preprocessed / name) == read_json(expected.preprocessed / name)
+    assert list_files(work) == [name for name in list_files(expected) if "results/" not in name]
+    for actual_image, expected_image in zip(load_images(work), load_images(expected), strict=True):
+        np.testing.assert_array_equal(actual_image, expected_image)

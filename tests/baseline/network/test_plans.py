@@ -1,4 +1,6 @@
-"""Presets as nnU-Net plans them, a second network on the same data, and digests that distinguish plans."""
+"""Tests of the presets as nnU-Net plans them, of a second network on the same data, and of digests that distinguish
+plans.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ BOTH = NetworkPlan(backbones=("unet", "segresnet"))
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkFolders:
-    """The files that nnU-Net's planners read, for a hundred patients of 64 x 64 x 48 voxels at 3 mm."""
+    """Write the files that nnU-Net's planners read, for a hundred patients of 64 x 64 x 48 voxels at 3 mm."""
     for name in ("raw", "preprocessed", "results", "n_proc_DA", "compile"):
         monkeypatch.setenv(f"nnUNet_{name}", "")  # so that the test restores them
     work = WorkFolders(tmp_path)
@@ -51,7 +53,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkFolders:
     return work
 
 
-def planned(work: WorkFolders, plan: NetworkPlan) -> dict[str, Any]:
+def plan_configurations(work: WorkFolders, plan: NetworkPlan) -> dict[str, Any]:
     return write_plans(plan, work.plans)["configurations"]
 
 
@@ -67,13 +69,14 @@ def planned(work: WorkFolders, plan: NetworkPlan) -> dict[str, Any]:
 def test_presets(
     work: WorkFolders, preset: str, network: str, features: list[int], blocks: dict[str, Any], memory_gb: float
 ) -> None:
-    """64 voxels are halved four times before fewer than nnU-Net's least edge of four are left, 48 three times: five
-    stages, whose features double up to the most. All presets have room for the whole image as their patch.
+    """Edges of 64 voxels are halved four times before they are shorter than nnU-Net's minimum of four, edges of 48
+    three times: five stages, whose features double up to the maximum. All presets have room for the whole image as
+    their patch.
     """
     plan = PRESETS[preset].with_options(spacing_mm=(3.0, 3.0, 3.0))
     assert PRESETS[preset].spacing_mm == ((3.0,) * 3 if preset == "short" else (1.0,) * 3)
     assert plan.memory_gb == memory_gb
-    own = planned(work, plan)["3d_fullres"]
+    own = plan_configurations(work, plan)["3d_fullres"]
     assert own["architecture"]["network_class_name"].rsplit(".", 1)[-1] == network
     arguments = own["architecture"]["arch_kwargs"]
     assert arguments["features_per_stage"] == features
@@ -87,7 +90,7 @@ def test_presets(
 
 
 def test_the_pet_has_the_constants_of_the_data_set_without_limits(work: WorkFolders) -> None:
-    """The CT keeps nnU-Net's; with the scale of images, and for networks of MR, nnU-Net's plan stays as it is."""
+    """nnU-Net's plan is kept for the CT, with the scale of images, and for networks of MR."""
     plans = write_plans(NetworkPlan(), work.plans)
     intensities = plans["foreground_intensity_properties_per_channel"]
     assert intensities == {"0": CHANNEL, "1": CHANNEL | {"percentile_00_5": -1e6, "percentile_99_5": 1e6}}
@@ -108,7 +111,7 @@ def test_options_override_nnunets_plan(work: WorkFolders) -> None:
     plan = PRESETS["nnunet"].with_options(
         spacing_mm=(3.0, 3.0, 3.0), batch_size=7, batch_dice=True, most_features=100, memory_gb=0.1
     )
-    own = planned(work, plan)["3d_fullres"]
+    own = plan_configurations(work, plan)["3d_fullres"]
     assert (own["batch_size"], own["batch_dice"]) == (7, True)
     assert max(own["architecture"]["arch_kwargs"]["features_per_stage"]) == 100
     assert own["patch_size"] != [48, 64, 64]
@@ -116,15 +119,15 @@ def test_options_override_nnunets_plan(work: WorkFolders) -> None:
 
 def test_two_backbones_on_the_same_data(work: WorkFolders) -> None:
     """48 = 2^4 x 3: the patch could be halved four times, and SegResNet's four resolutions need three. Both networks
-    answer with the patch's shape, and the second configuration has nothing of its own but the network.
+    return the patch's shape, and the second configuration differs only in its network.
     """
     plan = NetworkPlan(base_features=4, most_features=8, backbones=("unet", "segresnet"))
-    found = planned(work, plan)
-    other = found[CONFIGURATIONS["segresnet"]]
-    assert set(other) == {"inherits_from", "architecture"}
-    assert other["inherits_from"] == "3d_fullres"
-    assert other["architecture"]["arch_kwargs"]["blocks_down"] == [1, 2, 2, 4]
-    for configuration in (found["3d_fullres"], found["3d_fullres"] | other):
+    configurations = plan_configurations(work, plan)
+    segresnet = configurations[CONFIGURATIONS["segresnet"]]
+    assert set(segresnet) == {"inherits_from", "architecture"}
+    assert segresnet["inherits_from"] == "3d_fullres"
+    assert segresnet["architecture"]["arch_kwargs"]["blocks_down"] == [1, 2, 2, 4]
+    for configuration in (configurations["3d_fullres"], configurations["3d_fullres"] | segresnet):
         network = build_untrained_network(configuration, 2, 3).eval()
         with torch.inference_mode():
             assert network(torch.zeros(1, 2, 16, 16, 16)).shape == (1, 3, 16, 16, 16)
@@ -141,9 +144,9 @@ def test_segresnet_is_as_deep_as_the_patch_allows(patch: list[int], down: list[i
 
 
 def design(filters: int, patch: list[int]) -> dict[str, Any]:
-    made = BACKBONES["segresnet"].design
-    assert made is not None
-    return made(filters, patch)
+    design_network = BACKBONES["segresnet"].design
+    assert design_network is not None
+    return design_network(filters, patch)
 
 
 def test_segresnet_of_an_odd_patch() -> None:
@@ -157,17 +160,17 @@ def test_a_package_names_no_folder() -> None:
 
 
 def test_any_option_makes_another_plan() -> None:
-    """Starting weights count by their digest alone."""
+    """Starting weights count only by their digest."""
     plan, full = NetworkPlan(), dict(PRESETS["nnunet"])
-    other = {name: value for name, value in full.items() if value != getattr(plan, name)}
-    other |= {
+    changes = {name: value for name, value in full.items() if value != getattr(plan, name)}
+    changes |= {
         "batch_size": 2, "backbones": ("segresnet",), "pet_dropout": 0.1, "channels": "PET", "dimensions": 2,
         "trainer": "mine:Trainer", "starting_weights_digest": "digest", "starting_parts": ("encoder",),
         "starting_stem": "zero", "batch_dice": None,
     }  # fmt: skip
-    assert other.keys() == full.keys() - {"starting_weights"}
-    plans = [plan, *(plan.with_options(**{name: value}) for name, value in other.items())]
-    assert len({json.dumps(one.identity(), sort_keys=True) for one in plans}) == len(plans)
+    assert changes.keys() == full.keys() - {"starting_weights"}
+    plans = [plan, *(plan.with_options(**{name: value}) for name, value in changes.items())]
+    assert len({json.dumps(plan.identity(), sort_keys=True) for plan in plans}) == len(plans)
     assert plan.with_options(starting_weights="/a.pth").identity() == plan.identity()
 
 
@@ -180,7 +183,7 @@ def test_a_plan_is_stored_whole(tmp_path: Path, plan: NetworkPlan) -> None:
 
 
 def test_an_older_plan_has_the_scale_of_each_image(tmp_path: Path) -> None:
-    """A plan from before `pet_scale` was made by nnU-Net's planner, which normalises the PET image by image."""
+    """Plans from before `pet_scale` were made by nnU-Net's planner, which normalises the PET image by image."""
     work = WorkFolders(tmp_path)
     options = {name: value for name, value in PRESETS["short"].model_dump(mode="json").items() if name != "pet_scale"}
     write_json(work.plan_json, {"key": "a", "plan": options})
@@ -208,7 +211,9 @@ def test_unusable_plans(tmp_path: Path, content: dict[str, Any], message: str) -
 
 
 def test_starting_weights_count_by_their_contents(tmp_path: Path) -> None:
-    """Another content of the same size, and one more file, are others; a copy elsewhere with another time is not."""
+    """Other content of the same size and an additional file change the digest; a copy elsewhere with another time does
+    not.
+    """
     package = tmp_path / "package"
     package.mkdir()
     digests = []
@@ -225,9 +230,9 @@ def test_starting_weights_count_by_their_contents(tmp_path: Path) -> None:
 
 
 def test_defaults_of_prepare() -> None:
-    """The help does not import the options of `prepare`, and states their defaults itself."""
+    """The help states the defaults of `prepare` itself, since it does not import its options."""
     options = make_prepare_options(make_parser().parse_args(["prepare", "--work", "w", "--release", "r"]))
-    assert all(getattr(options, one.name) == one.default for one in fields(options) if one.name != "release")
+    assert all(getattr(options, field.name) == field.default for field in fields(options) if field.name != "release")
 
 
 @pytest.mark.parametrize(
@@ -255,7 +260,7 @@ def test_defaults_of_prepare() -> None:
     ],
 )
 def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path: Path) -> None:
-    """Of patients (no marker of phantoms) the same with the preset named; without one it is asked for."""
+    """Patients have no marker of phantoms: a plan for them is the same if the preset is named, and an error otherwise."""
     phantoms, patients = tmp_path / "phantoms", tmp_path / "release"
     patients.mkdir()
     write_json(phantoms / PHANTOM_MARKER, {})
@@ -264,8 +269,8 @@ def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path
     if "--preset" in words:
         assert make_plan(arguments, str(patients)) == expected
     else:
-        found = r"^--preset: not given, and release holds no phantoms, expected nnunet, resenc-m or resenc-l \(short,"
-        with pytest.raises(HecktorError, match=found):
+        message = r"^--preset: not given, and release holds no phantoms, expected nnunet, resenc-m or resenc-l \(short,"
+        with pytest.raises(HecktorError, match=message):
             make_plan(arguments, str(patients))
 
 

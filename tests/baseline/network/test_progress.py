@@ -1,4 +1,4 @@
-"""Lines about a training's progress, and its end by Ctrl-C."""
+"""Tests of the lines about a training's progress and of its end by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.signals import reset_signals
 
 
 class Log:
-    """A log of nnU-Net's trainer after twelve epochs of a minute each, the first of which took an hour."""
+    """Log of nnU-Net's trainer after twelve epochs: the first took an hour, the others a minute."""
 
     def __init__(self) -> None:
         seconds = [3600.0, *[60.0] * 11]
@@ -34,7 +34,7 @@ class Log:
 
 
 def test_the_line_by_hand() -> None:
-    """8 of 20 epochs are left, at the median of the latest ten epochs: 8 minutes."""
+    """8 of 20 epochs are left at the median of the latest ten epochs, one minute: 8 minutes."""
     seconds = read_epoch_seconds(Log())
     assert sum(seconds) == 3600 + 11 * 60
     assert format_epoch("fold 3 (unet)", 20, Log(), seconds) == (
@@ -77,10 +77,10 @@ def test_ctrl_c_ends_a_pool_that_would_never_end(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_in_any_step_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> str:
+    def interrupt(*_: object) -> str:
         raise KeyboardInterrupt
 
     (tmp_path / "cases.json").touch()
-    monkeypatch.setattr(steps, "measure_out_of_fold", interrupted)
+    monkeypatch.setattr(steps, "measure_out_of_fold", interrupt)
     with pytest.raises(HecktorError, match=r"^interrupted: finished work is saved; run the same command again"):
         cli.main(["heads", "--work", str(tmp_path)])

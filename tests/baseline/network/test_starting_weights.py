@@ -1,4 +1,4 @@
-"""Starting weights of other channels, parts of networks, and pre-trainings of nnssl."""
+"""Tests of starting weights of other channels, parts of networks, and pre-trainings of nnssl."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.conftest import tiny_plans, write_manifest
 STEM = "encoder.stem.convs.0.conv.weight"
 
 
-def build(channels: int, seed: int, classes: int = 3) -> torch.nn.Module:
-    """A small ResidualEncoderUNet, nnssl's `ResEncL`."""
+def build_network(channels: int, seed: int, classes: int = 3) -> torch.nn.Module:
+    """Build a small ResidualEncoderUNet, nnssl's `ResEncL`."""
     configuration = tiny_plans()["configurations"]["3d_fullres"]
     architecture = configuration["architecture"]
     architecture["network_class_name"] = "dynamic_network_architectures.architectures.unet.ResidualEncoderUNet"
@@ -30,23 +30,23 @@ def build(channels: int, seed: int, classes: int = 3) -> torch.nn.Module:
     return build_untrained_network(configuration, channels, classes)
 
 
-def write(path: Path, weights: dict[str, torch.Tensor], **adaptation: Any) -> Path:
-    """A checkpoint as nnssl publishes it."""
+def write_checkpoint(path: Path, weights: dict[str, torch.Tensor], **adaptation: Any) -> Path:
+    """Write a checkpoint in nnssl's format."""
     plan = {"architecture_plans": {"arch_class_name": "ResEncL"}, "pretrain_num_input_channels": 1, **adaptation}
     torch.save({"network_weights": weights, "citations": [], "nnssl_adaptation_plan": plan}, path)
     return path
 
 
-def load(path: Path, **options: Any) -> tuple[torch.nn.Module, str]:
-    network = build(2, seed=1)
+def load_weights(path: Path, **options: Any) -> tuple[torch.nn.Module, str]:
+    network = build_network(2, seed=1)
     plan = NetworkPlan(starting_weights=str(path), **options)
     return network, load_starting_weights(network, plan, 0, "seg_layers")
 
 
 def test_one_channel_is_repeated_over_both_images(tmp_path: Path) -> None:
-    """Each image has half of the weights: if both are the same image, the first layer answers as before."""
-    source = build(1, seed=0)
-    network, summary = load(write(tmp_path / "a.pth", source.state_dict()))
+    """Both images get half of the weights: if they are the same image, the output of the first layer does not change."""
+    source = build_network(1, seed=0)
+    network, summary = load_weights(write_checkpoint(tmp_path / "a.pth", source.state_dict()))
     own, image = network.state_dict(), torch.randn(1, 1, 8, 8, 8)
     assert torch.equal(own[STEM], source.state_dict()[STEM].repeat(1, 2, 1, 1, 1) / 2)
     same = network.encoder.stem(image.repeat(1, 2, 1, 1, 1))
@@ -59,8 +59,8 @@ def test_one_channel_is_repeated_over_both_images(tmp_path: Path) -> None:
 
 
 def test_further_images_may_start_with_zeros(tmp_path: Path) -> None:
-    source = build(1, seed=0)
-    network, summary = load(write(tmp_path / "a.pth", source.state_dict()), starting_stem="zero")
+    source = build_network(1, seed=0)
+    network, summary = load_weights(write_checkpoint(tmp_path / "a.pth", source.state_dict()), starting_stem="zero")
     first = network.state_dict()[STEM]
     assert torch.equal(first[:, :1], source.state_dict()[STEM])
     assert not first[:, 1:].any()
@@ -68,24 +68,24 @@ def test_further_images_may_start_with_zeros(tmp_path: Path) -> None:
 
 
 def test_more_channels_than_images_do_not_fit(tmp_path: Path) -> None:
-    """Neither do two channels over three images, unless zeros are asked for."""
-    path = write(tmp_path / "a.pth", build(3, seed=0).state_dict())
+    """Two channels do not fit three images either, unless the option asks for zeros."""
+    path = write_checkpoint(tmp_path / "a.pth", build_network(3, seed=0).state_dict())
     with pytest.raises(HecktorError, match=rf"a\.pth: {STEM} of shape \(4, 3, 3, 3, 3\) instead of \(4, 2, 3, 3, 3\)"):
-        load(path)
+        load_weights(path)
     two, three = torch.ones(4, 2, 1, 1, 1), torch.zeros(4, 3, 1, 1, 1)
     assert adapt_stem({"a": two}, "a", three, "repeat")["a"] is two
     assert adapt_stem({"a": two}, "a", three, "zero")["a"][0].flatten().tolist() == [1, 1, 0]
 
 
 def test_only_the_encoder_of_a_pretraining_inside_another_network(tmp_path: Path) -> None:
-    """As in a contrastive pre-training of nnssl, which has no decoder."""
-    source = build(2, seed=0).encoder.state_dict()
+    """Contrastive pre-trainings of nnssl, for example, have no decoder."""
+    source = build_network(2, seed=0).encoder.state_dict()
     weights = {f"online_encoder.{name}": tensor for name, tensor in source.items()} | {"predictor.0": torch.ones(3)}
     keys = {"key_to_encoder": "online_encoder.stages", "key_to_stem": "online_encoder.stem"}
-    path = write(tmp_path / "a.pth", weights, **keys)
+    path = write_checkpoint(tmp_path / "a.pth", weights, **keys)
     with pytest.raises(HecktorError, match=r"a\.pth: no decoder\."):
-        load(path)
-    network, summary = load(path, starting_parts=("encoder",))
+        load_weights(path)
+    network, summary = load_weights(path, starting_parts=("encoder",))
     assert all(torch.equal(tensor, source[name]) for name, tensor in network.encoder.state_dict().items())
     tensors = len(dict(network.encoder.named_parameters()))
     assert summary == (
@@ -95,18 +95,20 @@ def test_only_the_encoder_of_a_pretraining_inside_another_network(tmp_path: Path
 
 
 def test_heads_are_taken_where_asked(tmp_path: Path) -> None:
-    """They must fit as well: three labels here, two there."""
+    """Heads must fit as well: two labels do not fit three."""
     parts = ("encoder", "decoder", "heads")
-    source = build(2, seed=0)
-    network, summary = load(write(tmp_path / "a.pth", source.state_dict()), starting_parts=parts)
+    source = build_network(2, seed=0)
+    network, summary = load_weights(write_checkpoint(tmp_path / "a.pth", source.state_dict()), starting_parts=parts)
     assert all(torch.equal(tensor, source.state_dict()[name]) for name, tensor in network.state_dict().items())
     assert "random" not in summary
     with pytest.raises(HecktorError, match=r"seg_layers\.0\.weight of shape \(2, "):
-        load(write(tmp_path / "b.pth", build(2, seed=0, classes=2).state_dict()), starting_parts=parts)
+        load_weights(
+            write_checkpoint(tmp_path / "b.pth", build_network(2, seed=0, classes=2).state_dict()), starting_parts=parts
+        )
 
 
 def write_package(root: Path, source: torch.nn.Module, **changes: Any) -> Path:
-    """A package of one network whose configuration has these changes."""
+    """Write a package of one network with changes to its configuration."""
     plans = tiny_plans()
     plans["configurations"]["3d_fullres"] |= changes
     write_json(root / "plans.json", plans)
@@ -120,38 +122,40 @@ PET_ONLY = {"channels": [1], "normalization_schemes": ["ZScoreNormalization"]}
 
 def test_heads_of_other_labels_are_refused(tmp_path: Path) -> None:
     """The network's output 1 is GTVn. Without its heads the order of its labels does not matter."""
-    source = build(2, seed=0)
+    source = build_network(2, seed=0)
     path = write_package(tmp_path / "model", source, labels=[0, 2, 1])
-    network, _ = load(path)
+    network, _ = load_weights(path)
     assert torch.equal(network.state_dict()[STEM], source.state_dict()[STEM])
-    found = "heads of model, whose labels are background, GTVn, GTVp, expected --starting-parts encoder decoder, or"
-    with pytest.raises(HecktorError, match=rf"^--starting-parts: {found} labels in the order background, GTVp, GTVn$"):
-        load(path, starting_parts=("encoder", "decoder", "heads"))
+    message = "heads of model, whose labels are background, GTVn, GTVp, expected --starting-parts encoder decoder, or"
+    with pytest.raises(
+        HecktorError, match=rf"^--starting-parts: {message} labels in the order background, GTVp, GTVn$"
+    ):
+        load_weights(path, starting_parts=("encoder", "decoder", "heads"))
 
 
 def test_filters_of_the_pet_are_not_given_to_the_ct(tmp_path: Path) -> None:
-    """Both images may share them, and a training on the PET uses them as they are."""
-    source = build(1, seed=0)
+    """Filters of the PET may be repeated over both images, and a training on the PET uses them unchanged."""
+    source = build_network(1, seed=0)
     path = write_package(tmp_path / "model", source, **PET_ONLY)
     with pytest.raises(HecktorError, match=r"^--starting-stem: zero for model, a network that sees only the PET, exp"):
-        load(path, starting_stem="zero")
-    network, _ = load(path)
+        load_weights(path, starting_stem="zero")
+    network, _ = load_weights(path)
     assert torch.equal(network.state_dict()[STEM], source.state_dict()[STEM].repeat(1, 2, 1, 1, 1) / 2)
-    network = build(1, seed=1)
+    network = build_network(1, seed=1)
     plan = NetworkPlan(starting_weights=str(path), starting_stem="zero", channels="PET")
     load_starting_weights(network, plan, 0, "seg_layers")
     assert torch.equal(network.state_dict()[STEM], source.state_dict()[STEM])
 
 
 def test_custom_networks_give_no_starting_weights(tmp_path: Path) -> None:
-    """Their weights are files in any format, in a folder."""
+    """Custom networks store their weights as files of any format in a folder."""
     architecture = {"hook": "my_model", "labels": [0, 1, 2], "returns": "logits", "half_precision": False}
-    path = write_package(tmp_path / "model", build(2, seed=0), architecture=architecture)
+    path = write_package(tmp_path / "model", build_network(2, seed=0), architecture=architecture)
     (path / "networks" / "0").mkdir(parents=True)
     (path / "fold_0.safetensors").rename(path / "networks" / "0" / "weights.bin")
     write_manifest(path, folds=["networks/0"], code={"my_model": "0" * 64})
     with pytest.raises(HecktorError, match=r"^--starting-weights: model: a custom network, expected networks of nnU-N"):
-        load(path)
+        load_weights(path)
 
 
 @pytest.mark.parametrize(

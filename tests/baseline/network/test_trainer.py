@@ -1,4 +1,4 @@
-"""The trainer by a plan: loss, first weights, the user's own class, absent PETs and seeded augmentation workers."""
+"""Tests of the trainer: loss, first weights, the user's own class, absent PETs and seeded augmentation workers."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ INTENSITIES = {
 }
 
 
-def test_dice_over_the_batch_or_each_patch(planned: WorkFolders, make_trainer: MakeTrainer) -> None:
+def test_dice_over_the_batch_or_each_patch(noise_work: WorkFolders, make_trainer: MakeTrainer) -> None:
     for batch_dice in (True, False):
         plan = UNET.with_options(batch_dice=batch_dice)
-        set_environment(planned, augmentation_workers=1)  # the planner takes it for threads
-        plans = write_plans(plan, planned.preprocessed / "dice.json")
-        images = read_json(planned.plans)["configurations"]["3d_fullres"]["data_identifier"]
-        plans["configurations"]["3d_fullres"]["data_identifier"] = images  # those that are preprocessed already
+        set_environment(noise_work, augmentation_workers=1)  # the planner takes it for threads
+        plans = write_plans(plan, noise_work.preprocessed / "dice.json")
+        images = read_json(noise_work.plans)["configurations"]["3d_fullres"]["data_identifier"]
+        plans["configurations"]["3d_fullres"]["data_identifier"] = images  # the images that are already preprocessed
         trainer = make_trainer(plan, plans=plans)
         assert trainer.loss.loss.dc.batch_dice is batch_dice
 
@@ -58,7 +58,7 @@ def test_dice_over_the_batch_or_each_patch(planned: WorkFolders, make_trainer: M
 def test_a_checkpoint_on_a_full_disk(
     make_trainer: MakeTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Torch's own error says nothing of the disk; with space left it is a bug and stays as it is."""
+    """Torch's error does not mention the disk. If the disk has space left, the error is a bug and is raised unchanged."""
 
     def fail(*_: object) -> None:
         raise RuntimeError("unexpected pos 832 vs 726")
@@ -76,28 +76,30 @@ def test_a_checkpoint_on_a_full_disk(
 def test_training_starts_from_a_checkpoint(
     make_trainer: MakeTrainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The tensors that nnU-Net's own function copies, whose output layers start at random; of a SegResNet none fits."""
+    """The same tensors are copied as by nnU-Net's own function, and the output layers start at random. No tensor fits a
+    SegResNet.
+    """
     from nnunetv2.run.load_pretrained_weights import load_pretrained_weights
 
     source, path = make_trainer(UNET), tmp_path / "checkpoint.pth"
     source.save_checkpoint(str(path))
-    ours, theirs = make_trainer(UNET.with_options(starting_weights=str(path)), fold=1), make_trainer(UNET, fold=1)
+    ours, reference = make_trainer(UNET.with_options(starting_weights=str(path)), fold=1), make_trainer(UNET, fold=1)
     printed = capsys.readouterr().out
     assert re.search(
         r"fold 1 \(unet\): starting weights of checkpoint\.pth: tensors taken: \d+ of encoder, \d+ of decoder; random at "
         r"the start: heads; not taken: \d+ tensors, such as decoder\.seg_layers",
         printed,
     )
-    load_pretrained_weights(theirs.network, str(path))
-    own = theirs.network.state_dict()
+    load_pretrained_weights(reference.network, str(path))
+    own = reference.network.state_dict()
     for name, tensor in ours.network.state_dict().items():
         if ".seg_layers." not in name:
             assert torch.equal(tensor, own[name]), name
         elif name.endswith("weight"):
             assert not torch.equal(tensor, source.network.state_dict()[name]), name
-    other = make_trainer(PLAN, "segresnet").network
+    segresnet = make_trainer(PLAN, "segresnet").network
     with pytest.raises(HecktorError, match=r"^--starting-weights: checkpoint\.pth: no .*"):
-        load_starting_weights(other, PLAN.with_options(starting_weights=str(path)), 0, "conv_final")
+        load_starting_weights(segresnet, PLAN.with_options(starting_weights=str(path)), 0, "conv_final")
 
 
 def test_a_layer_of_another_shape_is_named(make_trainer: MakeTrainer, tmp_path: Path) -> None:
@@ -117,20 +119,20 @@ def test_a_checkpoint_that_runs_code_is_refused(make_trainer: MakeTrainer, tmp_p
 
 
 def test_training_starts_from_a_package(tmp_path: Path) -> None:
-    """The shipped package as a folder and as an archive: folds 0 and 1 begin with its two networks, fold 2 again with
-    the first.
+    """Folds 0 and 1 start from the two networks of the shipped package, fold 2 from the first again; the package may be
+    a folder or an archive.
     """
     package, archive = load_package(DEFAULT_PACKAGE), tmp_path / "model.tar.gz"
     pack(DEFAULT_PACKAGE, archive)
     for fold, path in ((0, DEFAULT_PACKAGE), (1, archive), (2, archive)):
         network = build_network(package)
         load_starting_weights(network, UNET.with_options(starting_weights=str(path)), fold, "seg_layers")
-        own, given = dict(iterate_tensors(network)), load_file(str(package.fold_files[fold % 2]))
-        same = {name for name, tensor in given.items() if torch.equal(own[name], tensor.float())}
-        assert {name for name in given if "seg_layers" not in name} <= same
+        own, weights = dict(iterate_tensors(network)), load_file(str(package.fold_files[fold % 2]))
+        same = {name for name, tensor in weights.items() if torch.equal(own[name], tensor.float())}
+        assert {name for name in weights if "seg_layers" not in name} <= same
 
 
-MINE = """
+CUSTOM_TRAINERS = """
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from nnunetv2.training.nnUNetTrainer.variants.loss.nnUNetTrainerDiceLoss import nnUNetTrainerDiceCELoss_noSmooth
 from baseline.network.trainer import HecktorTrainer
@@ -151,17 +153,17 @@ Other = dict
 
 
 @pytest.fixture
-def _mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    (tmp_path / "my_trainers.py").write_text(MINE)
+def _custom_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "my_trainers.py").write_text(CUSTOM_TRAINERS)
     monkeypatch.syspath_prepend(tmp_path)
     yield
     sys.modules.pop("my_trainers", None)
 
 
-@pytest.mark.usefixtures("_mine")
+@pytest.mark.usefixtures("_custom_trainers")
 def test_the_users_trainer_wins_over_the_plans_recipe(make_trainer: MakeTrainer) -> None:
-    """Its loss has no smoothing (1e-5 otherwise), its optimiser is the plan's AdamW with another weight decay; epochs,
-    results folder and checkpoints are ours. A subclass of ours works, too.
+    """The user's loss has no smoothing (1e-5 otherwise), and the optimiser is the plan's AdamW with another weight
+    decay. Epochs, results folder and checkpoints are ours. A subclass of our trainer works as well.
     """
     assert make_trainer(UNET).loss.loss.dc.smooth == 1e-5
     trainer = make_trainer(UNET.with_options(trainer="my_trainers:Mine"))
@@ -174,12 +176,12 @@ def test_the_users_trainer_wins_over_the_plans_recipe(make_trainer: MakeTrainer)
     assert type(ours.optimizer) is torch.optim.Adam
 
 
-@pytest.mark.usefixtures("_mine")
+@pytest.mark.usefixtures("_custom_trainers")
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "message"),
     [
         ("nowhere:Mine", "nowhere:Mine (No module named 'nowhere')"),
-        ("my_trainers:Nobody", "my_trainers:Nobody (module 'my_trainers' has no attribute 'Nobody')"),
+        ("my_trainers:Missing", "my_trainers:Missing (module 'my_trainers' has no attribute 'Missing')"),
         ("my_trainers", "my_trainers, which is not one"),
         ("nnUNetTrainer", "nnUNetTrainer, which is not one"),
         (":Mine", ":Mine (Empty module name)"),
@@ -188,8 +190,8 @@ def test_the_users_trainer_wins_over_the_plans_recipe(make_trainer: MakeTrainer)
         ("my_trainers:MINE", "my_trainers:MINE (module"),
     ],
 )
-def test_a_trainer_that_is_none(planned: WorkFolders, name: str, found: str) -> None:
-    expected = re.escape(f"--trainer: found {found}")
+def test_invalid_trainers(noise_work: WorkFolders, name: str, message: str) -> None:
+    expected = re.escape(f"--trainer: found {message}")
     with pytest.raises(
         HecktorError,
         match=rf"^{expected}.*expected a variant of nnU-Net's by name, such as nnUNetTrainerNoDA, or module:Class",
@@ -198,7 +200,7 @@ def test_a_trainer_that_is_none(planned: WorkFolders, name: str, found: str) -> 
 
 
 def test_a_variant_without_augmentation(make_trainer: MakeTrainer) -> None:
-    """The patch has no margin and stays as it is; inference does not mirror. The learning rate is the preset's."""
+    """The patch has no margin and is not changed, inference does not mirror, and the preset's learning rate is kept."""
     trainer = make_trainer(UNET.with_options(trainer="nnUNetTrainerNoDA"))
     patch = trainer.configuration_manager.patch_size
     rotation, dummy, initial, mirrors = trainer.configure_rotation_dummyDA_mirroring_and_inital_patch_size()
@@ -220,17 +222,17 @@ def test_a_variant_without_augmentation(make_trainer: MakeTrainer) -> None:
         ({"learning_rate": 0.02}, 0.02),
     ],
 )
-def test_a_trainers_own_learning_rate_wins_unless_one_is_given(
+def test_a_trainers_own_learning_rate_wins_unless_the_plan_states_a_rate(
     make_trainer: MakeTrainer, options: dict[str, Any], rate: float
 ) -> None:
-    """`short` has 0.001. All are AdamW; that of nnU-Net's variants has `amsgrad`."""
+    """`short` has the learning rate 0.001. All optimisers are AdamW; the optimiser of nnU-Net's variants has `amsgrad`."""
     optimiser = make_trainer(UNET.with_options(**options)).optimizer
     assert type(optimiser) is torch.optim.AdamW
     assert optimiser.param_groups[0]["lr"] == rate
     assert optimiser.param_groups[0]["amsgrad"] is ("trainer" in options)
 
 
-def test_an_absent_pet_beside_a_variant_with_its_own_augmentation(planned: WorkFolders) -> None:
+def test_pet_dropout_with_a_variant_that_has_its_own_augmentation(noise_work: WorkFolders) -> None:
     check_trainer(UNET.with_options(trainer="nnUNetTrainerDiceTopK10Loss", pet_dropout=0.1))
     with pytest.raises(HecktorError, match=r"^--pet-dropout: found with nnUNetTrainerNoDA, which replaces the augment"):
         check_trainer(UNET.with_options(trainer="nnUNetTrainerNoDA", pet_dropout=0.1))
@@ -247,7 +249,7 @@ def test_an_absent_pet_is_what_inference_makes_of_it(scheme: str, value: float) 
 
 
 def test_the_dropout_comes_last() -> None:
-    """Nothing else can change the channel after it."""
+    """No later transform can change the channel."""
     first = ComposeTransforms([])
     *before, last = add_pet_dropout(ComposeTransforms([first]), 0.2, 0.0).transforms
     assert before == [first]
@@ -265,23 +267,23 @@ def test_the_trainer_draws_patches_without_pet(make_trainer: MakeTrainer) -> Non
         assert not bool((data[:, 0] == 0).all())
 
 
-def test_a_fixed_scale_of_the_pet_in_training_and_inference(planned: WorkFolders) -> None:
-    """For a foreground of mean 0, spread 50 and percentiles of 500 on either side the PET is clipped to those and
-    divided by 50, whatever else is in the image.
+def test_a_fixed_scale_of_the_pet_in_training_and_inference(noise_work: WorkFolders) -> None:
+    """For a foreground of mean 0, spread 50 and percentiles of -500 and 500 the PET is clipped to the percentiles and
+    divided by 50. The rest of the image does not matter.
     """
     from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-    plans = read_json(planned.plans)
+    plans = read_json(noise_work.plans)
     statistics = {"mean": 0.0, "std": 50.0, "percentile_00_5": -500.0, "percentile_99_5": 500.0}
     plans["foreground_intensity_properties_per_channel"] = {"0": statistics, "1": statistics}
     configuration = plans["configurations"]["3d_fullres"]
     assert configuration["normalization_schemes"] == ["CTNormalization", "CTNormalization"]
-    images = [planned.raw / "imagesTr" / f"A-1_000{channel}.nii.gz" for channel in (0, 1)]
+    images = [noise_work.raw / "imagesTr" / f"A-1_000{channel}.nii.gz" for channel in (0, 1)]
     manager = PlansManager(plans)
-    own = manager.get_configuration("3d_fullres"), read_json(planned.raw / "dataset.json")
-    data, *_ = DefaultPreprocessor(verbose=False).run_case([str(one) for one in images], None, manager, *own)
-    ct, pet = (read_volume(one, "float32").array for one in images)
+    own = manager.get_configuration("3d_fullres"), read_json(noise_work.raw / "dataset.json")
+    data, *_ = DefaultPreprocessor(verbose=False).run_case([str(path) for path in images], None, manager, *own)
+    ct, pet = (read_volume(path, "float32").array for path in images)
     np.testing.assert_allclose(data[1], pet.clip(-500, 500) / 50, atol=1e-5)
     package: Any = SimpleNamespace(
         configuration=configuration,
@@ -296,8 +298,8 @@ def test_a_fixed_scale_of_the_pet_in_training_and_inference(planned: WorkFolders
 WORKERS = 3
 
 
-class Drawing:
-    """A loader whose batches are the worker's number with the next numbers of both global generators."""
+class DrawingLoader:
+    """Loader whose batches hold the worker's number and the next numbers of both global generators."""
 
     def __init__(self) -> None:
         self.number = -1
@@ -309,10 +311,10 @@ class Drawing:
         return self.number, float(torch.rand(())), float(np.random.rand())  # noqa: NPY002
 
 
-def augmenter(workers: int = WORKERS, loader: Any = None) -> Any:
-    """Made as nnU-Net's trainer makes it, through the name in its module."""
+def make_augmenter(workers: int = WORKERS, loader: Any = None) -> Any:
+    """Make an augmenter through the name in nnU-Net's module, as nnU-Net's trainer does."""
     return nnunet_trainer.NonDetMultiThreadedAugmenter(
-        data_loader=loader or Drawing(),
+        data_loader=loader or DrawingLoader(),
         transform=None,
         num_processes=workers,
         num_cached=6,
@@ -322,11 +324,11 @@ def augmenter(workers: int = WORKERS, loader: Any = None) -> Any:
     )
 
 
-def draws(seed: int, epoch: int, batches: int = 2 * WORKERS) -> list[list[tuple[int, float, float]]]:
-    """Batches of the loaders of training and validation of one process."""
+def draw_batches(seed: int, epoch: int, batches: int = 2 * WORKERS) -> list[list[tuple[int, float, float]]]:
+    """Draw the batches of training and validation in one process."""
     torch.manual_seed(seed)
     with seed_workers(epoch) as loaders:
-        augmenter(), augmenter()
+        make_augmenter(), make_augmenter()
     try:
         return [list(itertools.islice(loader, batches)) for loader in loaders]
     finally:
@@ -334,47 +336,50 @@ def draws(seed: int, epoch: int, batches: int = 2 * WORKERS) -> list[list[tuple[
 
 
 @pytest.fixture(autouse=True)
-def states() -> Iterator[None]:
-    state, numpys = torch.get_rng_state(), np.random.get_state()  # noqa: NPY002
+def restore_random_states() -> Iterator[None]:
+    state, numpy_state = torch.get_rng_state(), np.random.get_state()  # noqa: NPY002
     yield
     torch.set_rng_state(state)
-    np.random.set_state(numpys)  # noqa: NPY002
+    np.random.set_state(numpy_state)  # noqa: NPY002
 
 
 def test_the_seed_reproduces_every_batch_and_its_place() -> None:
-    """The workers take turns, whatever their speed."""
-    training, validation = draws(seed=7, epoch=0)
+    """Workers take turns regardless of their speed."""
+    training, validation = draw_batches(seed=7, epoch=0)
     assert [number for number, _, _ in training] == [0, 1, 2, 0, 1, 2]
-    assert draws(seed=7, epoch=0) == [training, validation]
+    assert draw_batches(seed=7, epoch=0) == [training, validation]
 
 
 def test_no_two_workers_draw_the_same() -> None:
-    """Two batches of three workers in training and in validation, from two seeds and two epochs: 2 x 12 + 2 x 12
-    numbers of each generator, none twice.
+    """Three workers draw two batches in training and in validation, for two seeds and two epochs: 2 x 12 + 2 x 12
+    numbers of each generator, all different.
     """
     batches = [
-        batch for seed, epoch in ((7, 0), (7, 20), (8, 0), (8, 20)) for one in draws(seed, epoch) for batch in one
+        batch
+        for seed, epoch in ((7, 0), (7, 20), (8, 0), (8, 20))
+        for loader_batches in draw_batches(seed, epoch)
+        for batch in loader_batches
     ]
     for place in (1, 2):
         assert len({batch[place] for batch in batches}) == len(batches) == 4 * 2 * 2 * WORKERS
 
 
 def test_a_training_without_workers_goes_on_with_other_numbers() -> None:
-    """On a CPU the process itself draws the batches: from the beginning as its seed says, after a resumption anew."""
+    """On a CPU the process itself draws the batches: at first from its seed, after a resumption from other numbers."""
 
-    def drawn(epoch: int) -> float:
+    def draw_number(epoch: int) -> float:
         torch.manual_seed(7)
         with seed_workers(epoch):
             return float(torch.rand(()))
 
     torch.manual_seed(7)
     plain = float(torch.rand(()))
-    assert drawn(0) == plain
-    assert len({drawn(0), drawn(5), drawn(10)}) == 3
-    assert drawn(5) == drawn(5)
+    assert draw_number(0) == plain
+    assert len({draw_number(0), draw_number(5), draw_number(10)}) == 3
+    assert draw_number(5) == draw_number(5)
 
 
-class Broken(Drawing):
+class BrokenLoader(DrawingLoader):
     def __next__(self) -> tuple[int, float, float]:
         raise ValueError("no such patient")
 
@@ -384,7 +389,7 @@ def test_a_worker_that_fails_ends_the_training(
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # the library's thread raises, too
     with seed_workers(0) as augmenters:
-        loader = augmenter(workers=1, loader=Broken())
+        loader = make_augmenter(workers=1, loader=BrokenLoader())
     with pytest.raises(RuntimeError, match="background workers are no longer alive"):
         next(loader)
     end_workers(augmenters)

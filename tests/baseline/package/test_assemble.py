@@ -56,7 +56,7 @@ def prepare_segresnet(predictor: Any, results: Path) -> None:
 
 @pytest.mark.parametrize("preset", ["plain", "resenc_m", "resenc_l", "segresnet"])
 def test_the_package_answers_as_nnunet_does(
-    trained: dict[str, Path], preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    training_results: dict[str, Path], preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All folds and mirrors over several tiles of an image that is no cube, with the coarse axis in the middle.
 
@@ -68,23 +68,23 @@ def test_the_package_answers_as_nnunet_does(
     monkeypatch.setattr(torch, "half", torch.float32)
     monkeypatch.setattr(predict_from_raw_data, "compute_gaussian", functools.lru_cache(in_float32))
     monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
-    assert package(trained[preset], tmp_path / "model") == 0
+    assert package(training_results[preset], tmp_path / "model") == 0
     model = load_package(tmp_path / "model")
     data = np.random.default_rng(1).normal(0, 1, (2, 30, 13, 44)).astype(np.float32)
-    expected = nnunet_logits(trained[preset], tuple(range(len(model.fold_files))), data)
+    expected = nnunet_logits(training_results[preset], tuple(range(len(model.fold_files))), data)
     found = our_logits(model, data)
     assert np.abs(expected).max() > 0.5
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_axes_and_mirrors_are_those_of_the_patient(
-    trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    training_results: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """nnU-Net's plans hold y first: (18, 6, 4.5) mm. Its mirror axes 0 and 2 are then y and x of (z, y, x)."""
-    plans = json.loads((trained["plain"] / "plans.json").read_text())
+    plans = json.loads((training_results["plain"] / "plans.json").read_text())
     assert plans["transpose_forward"] == TRANSPOSE
     assert plans["configurations"]["3d_fullres"]["spacing"] == [18.0, 6.0, 4.5]
-    assert package(trained["plain"], tmp_path / "model") == 0
+    assert package(training_results["plain"], tmp_path / "model") == 0
     assert "note: ZScoreNormalization: normalised over the whole scan" in capsys.readouterr().out
     model = load_package(tmp_path / "model")
     assert model.spacing_mm == (4.5, 18.0, 6.0)
@@ -96,18 +96,18 @@ def test_axes_and_mirrors_are_those_of_the_patient(
     assert list(model.patch_of(0)) == plans["configurations"]["3d_fullres"]["patch_size"]
 
 
-def test_images_that_prepare_made_are_not_resampled_again(trained: dict[str, Path], tmp_path: Path) -> None:
-    assert package(trained["plain"], tmp_path / "model", "--normalised-over", "region") == 0
+def test_images_that_prepare_made_are_not_resampled_again(training_results: dict[str, Path], tmp_path: Path) -> None:
+    assert package(training_results["plain"], tmp_path / "model", "--normalised-over", "region") == 0
     assert load_package(tmp_path / "model").manifest.resampling == "grid"
 
 
-def test_the_archive_is_what_the_platform_unpacks(trained: dict[str, Path], tmp_path: Path) -> None:
+def test_the_archive_is_what_the_platform_unpacks(training_results: dict[str, Path], tmp_path: Path) -> None:
     """No folder above the files, no owner, and the same bytes each time."""
     archives = [tmp_path / name / "model.tar.gz" for name in "ab"]
     heads = tmp_path / "heads.json"
     heads.write_text(json.dumps({"rfs": HEAD, "hpv": HEAD}))
     for archive in archives:
-        assert package(trained["plain"], archive, "--heads", str(heads), "--name", "mine") == 0
+        assert package(training_results["plain"], archive, "--heads", str(heads), "--name", "mine") == 0
     assert archives[0].read_bytes() == archives[1].read_bytes()
     assert [path.name for path in archives[0].parent.iterdir()] == ["model.tar.gz"]
     with tarfile.open(archives[0]) as tar:
@@ -149,7 +149,7 @@ def test_chosen_folds_and_checkpoint(results: Path, tmp_path: Path) -> None:
 
 
 def test_rules_on_lesions_come_from_postprocessing_json(
-    trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    training_results: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """From the file of `hecktor train postprocess`, or a plain object of rules; one without rules leaves no key."""
     rules = {"gtvn_volume_ml": 0.5, "largest_gtvp_only": True}
@@ -160,19 +160,19 @@ def test_rules_on_lesions_come_from_postprocessing_json(
     ):
         file = tmp_path / f"{name}.json"
         file.write_text(json.dumps(content))
-        assert package(trained["plain"], tmp_path / name, "--postprocessing", str(file)) == 0
+        assert package(training_results["plain"], tmp_path / name, "--postprocessing", str(file)) == 0
         manifest = load_package(tmp_path / name).manifest
         assert manifest.postprocessing == (None if name == "none" else PostprocessingRules(**rules))
     file.write_text(json.dumps(make_record_json({"gtvn_volume_ml": -1})))
-    assert package(trained["plain"], tmp_path / "damaged", "--postprocessing", str(file)) == 1
+    assert package(training_results["plain"], tmp_path / "damaged", "--postprocessing", str(file)) == 1
     assert "none.json.rules.gtvn_volume_ml: found -1, expected a number of at least 0.0" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("root_logger")
 def test_the_algorithm_runs_it_and_says_what_it_lacks(
-    trained: dict[str, Path], tmp_path: Path, case_folder: Any, capsys: pytest.CaptureFixture[str]
+    training_results: dict[str, Path], tmp_path: Path, case_folder: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert package(trained["resenc_m"], tmp_path / "model") == 0
+    assert package(training_results["resenc_m"], tmp_path / "model") == 0
     case_folder.write()
     places = [
         "--input",

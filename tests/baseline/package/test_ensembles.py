@@ -29,15 +29,15 @@ from tests.baseline.package.test_parts import head, record
     ("second", "configuration"), [("segresnet", "3d_segresnet"), ("resenc_m", "3d_fullres_2")], ids=str
 )
 def test_an_ensemble_of_two_trainings(
-    trained: dict[str, Path], tmp_path: Path, second: str, configuration: str
+    training_results: dict[str, Path], tmp_path: Path, second: str, configuration: str
 ) -> None:
     """Two folds of the U-Net and one of the other, which follows the U-Net's first: the weights' mean answers.
 
     ResEnc-M was trained by plans of its own, whose configuration has the U-Net's name: it gets another.
     """
-    assert package_both(trained["plain"], trained[second], tmp_path / "both") == 0
+    assert package_both(training_results["plain"], training_results[second], tmp_path / "both") == 0
     for name in ("plain", second):
-        assert package(trained[name], tmp_path / name) == 0
+        assert package(training_results[name], tmp_path / name) == 0
     both, *apart = (load_package(tmp_path / name) for name in ("both", "plain", second))
     assert both.manifest.configurations == ("3d_fullres", configuration, "3d_fullres")
     assert list(both.plans["configurations"]) == ["3d_fullres", configuration]
@@ -51,23 +51,25 @@ def test_an_ensemble_of_two_trainings(
 
 
 def test_heads_of_one_training_of_several_say_so(
-    trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    training_results: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Fitted on the out-of-fold masks of `work`, where the first training lies, and packed with a second one."""
-    own = Path(shutil.copytree(trained["plain"], tmp_path / "work" / "results" / trained["plain"].name))
+    own = Path(
+        shutil.copytree(training_results["plain"], tmp_path / "work" / "results" / training_results["plain"].name)
+    )
     heads = tmp_path / "work" / "heads.json"
     write_json(heads, {"hpv": record(head(), masks="out-of-fold masks")})
     assert package(own, tmp_path / "one", "--heads", str(heads)) == 0
     assert "alone" not in capsys.readouterr().out
-    assert package(own, tmp_path / "both", "--heads", str(heads), "--nnunet", str(trained["segresnet"])) == 0
+    assert package(own, tmp_path / "both", "--heads", str(heads), "--nnunet", str(training_results["segresnet"])) == 0
     assert "note: heads: fitted on out-of-fold masks of work alone; `hecktor train" in capsys.readouterr().out
     masks = [read_manifest(tmp_path / name).training["heads_fitted_on"] for name in ("one", "both")]
     assert masks == ["out-of-fold masks", "out-of-fold masks of work alone"]
 
 
-def test_one_training_given_twice_is_one_member(trained: dict[str, Path], tmp_path: Path) -> None:
+def test_one_training_given_twice_is_one_member(training_results: dict[str, Path], tmp_path: Path) -> None:
     """The same plans and configuration by two trainers would be told apart by nothing but the weights."""
-    assert package_both(trained["plain"], trained["plain"], tmp_path / "both") == 0
+    assert package_both(training_results["plain"], training_results["plain"], tmp_path / "both") == 0
     both = load_package(tmp_path / "both")
     assert both.manifest.fold_configurations is None
     assert len(both.fold_files) == 4
@@ -75,19 +77,23 @@ def test_one_training_given_twice_is_one_member(trained: dict[str, Path], tmp_pa
 
 
 def test_an_ensemble_is_mirrored_as_all_of_it_was_trained(
-    results: Path, trained: dict[str, Path], tmp_path: Path
+    results: Path, training_results: dict[str, Path], tmp_path: Path
 ) -> None:
     """Axes 0 and 2 of the network's grid are y and x of (z, y, x); the other training was mirrored along x alone."""
     for fold in (0, 1):
         edit_checkpoint(lambda content: content.update(inference_allowed_mirroring_axes=(2,)), fold)(results)
-    assert package_both(results, trained["resenc_m"], tmp_path / "both") == 0
+    assert package_both(results, training_results["resenc_m"], tmp_path / "both") == 0
     assert load_package(tmp_path / "both").manifest.mirror_axes == [2]
 
 
 @pytest.fixture
-def swapped(trained: dict[str, Path], tmp_path: Path) -> Path:
+def swapped(training_results: dict[str, Path], tmp_path: Path) -> Path:
     """ResEnc-M trained on PET, CT and with GTVn before GTVp."""
-    target = Path(shutil.copytree(trained["resenc_m"], tmp_path / "Dataset002_Swapped" / trained["resenc_m"].name))
+    target = Path(
+        shutil.copytree(
+            training_results["resenc_m"], tmp_path / "Dataset002_Swapped" / training_results["resenc_m"].name
+        )
+    )
     edit_dataset(channel_names={"0": "PET", "1": "CT"}, labels={"background": 0, "GTVn": 1, "GTVp": 2})(target)
     edit_training("plans.json", exchange_channels)(target)
     return target
@@ -102,15 +108,15 @@ def exchange_channels(plans: Any) -> None:
 
 
 def test_an_order_for_each_member(
-    trained: dict[str, Path], swapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    training_results: dict[str, Path], swapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each member sees the channels and returns the labels in its own order: the mean of both packages answers."""
     monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
     channels = ("--channels", "CT=0,PET=1", "--channels", "CT=1,PET=0")
     lesions = ("--labels", "GTVp=1,GTVn=2", "--labels", "GTVp=2,GTVn=1")
     members = ("--nnunet", str(swapped), *channels, *lesions)
-    assert package(trained["plain"], tmp_path / "both", *members) == 0
-    assert package(trained["plain"], tmp_path / "first") == 0
+    assert package(training_results["plain"], tmp_path / "both", *members) == 0
+    assert package(training_results["plain"], tmp_path / "first") == 0
     assert package(swapped, tmp_path / "second", *channels[2:], *lesions[2:]) == 0
     both, first, second = (load_package(tmp_path / name) for name in ("both", "first", "second"))
     weights = [path.read_bytes() for path in both.fold_files]
@@ -125,15 +131,15 @@ def test_an_order_for_each_member(
 
 
 def test_orders_that_fit_not_every_member(
-    trained: dict[str, Path], swapped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    training_results: dict[str, Path], swapped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message names the training at fault and, for another count, both counts."""
 
     def error(*options: str) -> str:
-        assert package(trained["plain"], tmp_path / "out", "--nnunet", str(swapped), *options) == 1
+        assert package(training_results["plain"], tmp_path / "out", "--nnunet", str(swapped), *options) == 1
         return capsys.readouterr().err.splitlines()[-1]
 
-    plain = "/".join(trained["plain"].parts[-2:])
+    plain = "/".join(training_results["plain"].parts[-2:])
     assert error("--channels", "CT=1,PET=0") == (
         f"error: {plain}: --channels: found CT=1,PET=0, expected CT=0, as in dataset.json; repeat --channels if "
         "the trainings differ"
@@ -154,7 +160,7 @@ def test_orders_that_fit_not_every_member(
 )
 def test_trainings_on_different_images_are_refused(
     results: Path,
-    trained: dict[str, Path],
+    training_results: dict[str, Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     changes: dict[str, Any],
@@ -168,7 +174,7 @@ def test_trainings_on_different_images_are_refused(
         plans["foreground_intensity_properties_per_channel"]["0"].update(intensities)
 
     edit_training("plans.json", change)(results)
-    assert package_both(trained["resenc_m"], results, tmp_path / "both") == 1
+    assert package_both(training_results["resenc_m"], results, tmp_path / "both") == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith(f"error: plans.json: 3d_fullres_2 has {found}")
     assert error.endswith(f"expected {ONE_IMAGE}")

@@ -24,10 +24,10 @@ def heads(work: WorkFolders, results: Path, *options: str) -> None:
 
 @pytest.mark.slow
 def test_masks_of_nnunets_own_validation(
-    prepared: tuple[WorkFolders, Path], results: Path, capsys: pytest.CaptureFixture[str]
+    work_and_masks: tuple[WorkFolders, Path], results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Features are those of the same masks by `--masks`. In this training GTVp has number 2 and GTVn number 1."""
-    work, masks = prepared
+    work, masks = work_and_masks
     assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1"]) == 0
     rows = read_json(work.features_json)["result"]
     edit_training("dataset.json", lambda dataset: dataset["labels"].update(GTVp=2, GTVn=1))(results)
@@ -47,22 +47,22 @@ def test_masks_of_nnunets_own_validation(
         heads(work, results)
 
 
-def test_a_patient_of_two_folds_is_refused(prepared: tuple[WorkFolders, Path], results: Path) -> None:
-    case = read_cases(prepared[0])[1]
+def test_a_patient_of_two_folds_is_refused(work_and_masks: tuple[WorkFolders, Path], results: Path) -> None:
+    case = read_cases(work_and_masks[0])[1]
     for fold in (0, 1):
         path = results / f"fold_{fold}" / "validation" / f"{case.patient_id}.nii.gz"
         path.parent.mkdir()
         write_mask(path, *block(case))
     with pytest.raises(HecktorError, match=rf"{case.patient_id} in the validation of fold 0 and of fold 1, expected"):
-        heads(prepared[0], results)
+        heads(work_and_masks[0], results)
 
 
-def test_a_training_on_all_patients_is_refused(prepared: tuple[WorkFolders, Path], results: Path) -> None:
+def test_a_training_on_all_patients_is_refused(work_and_masks: tuple[WorkFolders, Path], results: Path) -> None:
     """nnU-Net validates `fold_all` on the patients that it was trained on."""
     (results / "fold_0").rename(results / "fold_all")
     shutil.rmtree(results / "fold_1")
     with pytest.raises(HecktorError, match="found only fold_all, expected numbered folds"):
-        heads(prepared[0], results)
+        heads(work_and_masks[0], results)
 
 
 @pytest.mark.parametrize(

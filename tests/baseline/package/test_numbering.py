@@ -25,9 +25,9 @@ CHANNELS, LABELS = ("--channels", "CT=1,PET=0"), ("--labels", "GTVp=2,GTVn=1")
 
 
 @pytest.fixture
-def swapped(request: pytest.FixtureRequest, trained: dict[str, Path], tmp_path: Path) -> tuple[Path, Path]:
+def swapped(request: pytest.FixtureRequest, training_results: dict[str, Path], tmp_path: Path) -> tuple[Path, Path]:
     """Results of one preset, and the same as of a training with PET, CT and GTVn before GTVp."""
-    source = trained[request.param]
+    source = training_results[request.param]
     target = Path(shutil.copytree(source, tmp_path / "Dataset002_Swapped" / source.name))
     edit_dataset(channel_names={"0": "PET", "1": "CT"}, labels={"background": 0, "GTVn": 1, "GTVp": 2})(target)
     return source, target

@@ -153,14 +153,22 @@ def test_logits_are_those_of_monais_sliding_window(
 
 
 def test_packed_beside_an_nnunet_training_all_folds_answer(
-    trained: dict[str, Path], tmp_path: Path, case_folder: Any, capsys: pytest.CaptureFixture[str]
+    training_results: dict[str, Path], tmp_path: Path, case_folder: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two folds of nnU-Net and one of the network, in turn, are three passes, since the network allows no mirrors.
 
     Both see one image: the network declares the spacing and the normalisation of the training, or is refused.
     """
     code, weights = write_model(tmp_path)
-    command = ["--nnunet", str(trained["plain"]), "--code", str(code), "--weights", str(weights), "--without-heads"]
+    command = [
+        "--nnunet",
+        str(training_results["plain"]),
+        "--code",
+        str(code),
+        "--weights",
+        str(weights),
+        "--without-heads",
+    ]
     command += ["--output", str(tmp_path / "package")]
     assert run_main(package_main, command) == 1
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"expected {ONE_IMAGE}")

@@ -1,4 +1,4 @@
-"""A release with one folder for all answers, as HECKTOR 2026 has it."""
+"""A release with a single folder for all answers, as in HECKTOR 2026."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = {
 }
 
 
-def table_text(rows: Iterable[str] = ROWS.values(), header: str = HEADER) -> str:
+def format_table(rows: Iterable[str] = ROWS.values(), header: str = HEADER) -> str:
     return "\n".join([header, *rows, ""])
 
 

@@ -1,4 +1,4 @@
-"""Types and helpers to plant a fault in a release, with the problems that it must give."""
+"""Types and helpers for faults that tests plant in a release, with the problems to expect."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Plant = Callable[[Release, str], list[Expected]]
 CSV = {task: f"{task}/HECKTOR_2025_Training_{task.replace(' ', '_')}.csv" for task in ("Task 1", "Task 2", "Task 3")}
 
 
-def image(patient: str, role: str, task: str = "Task 1") -> str:
+def format_image_path(patient: str, role: str, task: str = "Task 1") -> str:
     return f"{task}/{patient}/{patient}{role}.nii.gz"
 
 
-def error(kind: str, patient: str, file: str, found: str) -> list[Expected]:
-    return [("error", kind, patient, file, found)]
+def expect_error(kind: str, patient: str, file: str, finding: str) -> list[Expected]:
+    return [("error", kind, patient, file, finding)]
 
 
-def warning(kind: str, patient: str, file: str, found: str) -> list[Expected]:
-    return [("warning", kind, patient, file, found)]
+def expect_warning(kind: str, patient: str, file: str, finding: str) -> list[Expected]:
+    return [("warning", kind, patient, file, finding)]

@@ -1,4 +1,4 @@
-"""The release's folders and tables as they come, joined into one record a patient."""
+"""Tests that folders and tables of a release are joined into one record per patient."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TABLES = {
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """Two patients whose image files hold only their name."""
-    for task, table in TABLES.items():
+    """Write two patients whose image files hold only their names."""
+    for task, find_table in TABLES.items():
         for patient in ("MDA-001", "CHUM-002"):
             folder = tmp_path / task / patient
             folder.mkdir(parents=True)
@@ -32,15 +32,15 @@ def release(tmp_path: Path) -> Path:
                 (folder / f"{patient}{suffix}.nii.gz").write_bytes(
                     b"\x1f\x8b" + bytes(10) + f"{patient}{suffix}".encode()
                 )
-        (tmp_path / task / f"HECKTOR_2025_Training_{task.replace(' ', '_')}.csv").write_text(table)
+        (tmp_path / task / f"HECKTOR_2025_Training_{task.replace(' ', '_')}.csv").write_text(find_table)
     return tmp_path
 
 
-def table(release: Path, task: str) -> Path:
+def find_table(release: Path, task: str) -> Path:
     return next((release / task).glob("*.csv"))
 
 
-def kinds(problems: tuple[Problem, ...]) -> list[tuple[str, str]]:
+def list_kinds(problems: tuple[Problem, ...]) -> list[tuple[str, str]]:
     return sorted((problem.kind, problem.patient_id) for problem in problems)
 
 
@@ -76,19 +76,19 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
 
 
 def test_an_edition_with_other_columns(tmp_path: Path) -> None:
-    """Classes of four values, stages in any spelling, a centre and a code under other names."""
+    """Classes of four values, stages in any spelling, and a centre and a code under other names are read."""
     edition = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json"))
     path = tmp_path / "t.csv"
     path.write_text(
         "PatientID,Site,Years,HPV,T-stage,N-stage,RFS,Relapse\nA-1,6,61,positive,cT4a,2,90,yes\nA-2,,,,T0,N9,,\n"
     )
-    table = read_table(path, "t.csv", edition)
-    values = read_values(table, edition)
+    find_table = read_table(path, "t.csv", edition)
+    values = read_values(find_table, edition)
     assert values["A-1"] == {
         "Site": "6", "Years": 61.0, "HPV": 1, "T-stage": "T4", "N-stage": "N2", "RFS": 90.0, "Relapse": True,
     }  # fmt: skip
     assert values["A-2"] == {}
-    errors = [(problem.found, problem.expected) for problem in table.problems if problem.is_error]
+    errors = [(problem.found, problem.expected) for problem in find_table.problems if problem.is_error]
     assert errors == [("T-stage 'T0'", "T1 or T2 or T3 or T4"), ("N-stage 'N9'", "N0 or N1 or N2 or N3")]
 
 
@@ -107,13 +107,15 @@ def test_a_clinical_stage_in_many_spellings(release: Path, cell: str, value: str
     ("cell", "value"), [("1", True), ("0.0", False), ("Positive", True), ("no", False), ("NA", None)]
 )
 def test_targets_in_many_spellings(release: Path, cell: str, value: bool | None) -> None:
-    table(release, "Task 3").write_text(f"PatientID,HPV Status\nMDA-001,{cell}\nCHUM-002,0\n")
+    find_table(release, "Task 3").write_text(f"PatientID,HPV Status\nMDA-001,{cell}\nCHUM-002,0\n")
     assert read_release(release, EDITION).cases[1].outcomes.get("HPV Status") is value
 
 
-def test_the_centre_of_the_table_stands_before_the_id(release: Path) -> None:
-    """A code that is missing for one patient must not make a centre of its own, which would leak."""
-    path = table(release, "Task 1")
+def test_the_centre_of_the_table_comes_before_the_id(release: Path) -> None:
+    """Centres come from the table before the ID. A missing code must not make the patient a separate centre, because
+    patients of the same centre would then leak between folds.
+    """
+    path = find_table(release, "Task 1")
     path.write_text(path.read_text().replace(",MDA,", ",6,").replace(",CHUM,", ",,"))
     read = read_release(release, EDITION)
     assert [case.centre for case in read.cases] == ["CHUM", "6"]
@@ -133,7 +135,7 @@ def test_any_of_the_task_folders(release: Path, tasks: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "finding"),
     [
         ("Patient,Relapse\nMDA-001,1\n", "no column PatientID (found Patient, Relapse)"),
         ("PatientID,RFS,rfs\nMDA-001,1,2\n", "column RFS appears twice, with different values in row 2"),
@@ -143,39 +145,39 @@ def test_any_of_the_task_folders(release: Path, tasks: tuple[str, ...]) -> None:
         ("PatientID|Relapse\nMDA-001|1\n", "no column PatientID (found PatientID|Relapse)"),
     ],
 )
-def test_tables_that_cannot_be_used(release: Path, text: str, found: str) -> None:
-    table(release, "Task 2").write_text(text)
+def test_tables_that_cannot_be_used(release: Path, text: str, finding: str) -> None:
+    find_table(release, "Task 2").write_text(text)
     read = read_release(release, EDITION)
     errors = [problem for problem in read.problems if problem.is_error]
-    assert [(p.kind, p.patient_id, p.found) for p in errors] == [("csv-unreadable", "", found)]
+    assert [(p.kind, p.patient_id, p.found) for p in errors] == [("csv-unreadable", "", finding)]
     assert [case.outcomes.get("HPV Status") for case in read.cases] == [False, None]
 
 
-def test_columns_of_one_meaning_that_agree_and_unread_columns_are_read(release: Path) -> None:
-    """320 days in both spellings; what is not read may appear twice."""
+def test_equal_columns_and_unread_columns_may_appear_twice(release: Path) -> None:
+    """320 days agree in both spellings, and columns that are not read may appear twice."""
     text = "PatientID,Relapse,RFS,rfs,note,note,,\nMDA-001,1,320,320.0,a,b,,\n"
-    table(release, "Task 2").write_text(text)
+    find_table(release, "Task 2").write_text(text)
     read = read_release(release, EDITION)
     assert [problem for problem in read.problems if problem.is_error] == []
     assert read.cases[1].outcomes.get("RFS") == 320.0
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "finding"),
     [
         ("PatientID" + ",c" * 10_000 + "\n", "more than 10000 columns"),
         ("PatientID,RFS\n" + "x,1\n" * 100_001, "more than 100000 rows"),
         ("PatientID,RFS\n" + " " * (16 << 20), "16777230 bytes"),
     ],
 )
-def test_tables_are_bounded(release: Path, text: str, found: str) -> None:
-    table(release, "Task 2").write_text(text)
-    assert [problem.found for problem in read_release(release, EDITION).problems if problem.is_error] == [found]
+def test_tables_are_bounded(release: Path, text: str, finding: str) -> None:
+    find_table(release, "Task 2").write_text(text)
+    assert [problem.found for problem in read_release(release, EDITION).problems if problem.is_error] == [finding]
 
 
 def test_a_table_too_many_or_too_few(release: Path) -> None:
     (release / "Task 3" / "second.csv").write_text(TABLES["Task 3"])
-    table(release, "Task 2").unlink()
+    find_table(release, "Task 2").unlink()
     read = read_release(release, EDITION)
     assert [problem.expected for problem in read.problems] == [
         f"one, such as HECKTOR_2025_Training_Task_{task}.csv" for task in (2, 3)

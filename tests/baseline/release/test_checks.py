@@ -1,4 +1,4 @@
-"""The image checks on real scans, in which no problem is found, and the uptake of mirrored masks."""
+"""Tests that image checks find no problem in real scans, and of the uptake of mirrored masks."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def test_real_scans_are_sound(sts_scans: Path, patient: str) -> None:
         ((2, 2), 1.9, "x", None),  # not twice as much
     ],
 )
-def test_a_mask_beside_the_uptake_that_its_mirror_image_covers(
+def test_a_mask_outside_the_uptake_that_its_mirror_image_covers(
     start: tuple[int, int], hot: float, along: str, expected: str | None
 ) -> None:
-    """A mask of 4 x 4 voxels from `start` (x, y) in 20 x 20 of 1 mm; a PET of 2 mm, `hot` in the far half along x, y or
-    both (from voxel 5 of 10, which is 10 of the mask's 20) and 1 elsewhere.
+    """Masks of 4 x 4 voxels start at `start` (x, y) in 20 x 20 voxels of 1 mm. The PET of 2 mm voxels is `hot` in the
+    far half along x, y or both (from voxel 5 of 10, which is 10 of the mask's 20) and 1 elsewhere.
     """
     labels, suv = np.zeros((3, 20, 20), np.uint8), np.ones((3, 10, 10), np.float32)
     x, y = start
@@ -47,5 +47,5 @@ def test_a_mask_beside_the_uptake_that_its_mirror_image_covers(
     suv[:, 5 if "y" in along else 0 :, 5 if "x" in along else 0 :] = hot
     mask = Volume(labels, Geometry((20, 20, 3), (1.0, 1.0, 2.0), (0.0, 0.0, 0.0)))
     pet = Volume(suv, Geometry((10, 10, 3), (2.0, 2.0, 2.0), (0.5, 0.5, 0.0)))
-    found = [problem.found for problem in check_mirrored(mask, pet, ProblemReporter("A", "A.nii.gz"))]
-    assert found == ([] if expected is None else [expected])
+    findings = [problem.found for problem in check_mirrored(mask, pet, ProblemReporter("A", "A.nii.gz"))]
+    assert findings == ([] if expected is None else [expected])

@@ -1,4 +1,4 @@
-"""Releases that are odd in ways of which `test_planted_faults` knows nothing: each is named, once, and nothing else."""
+"""Tests of odd releases that `test_planted_faults` does not cover: each problem is named once, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ P = "CHUM-002"
 TASKS = ("Task 1", "Task 2", "Task 3")
 
 
-def problems_of(release: Release, tmp_path: Path) -> list[Report]:
-    """All problems of the release."""
+def list_problems(release: Release, tmp_path: Path) -> list[Report]:
+    """List all problems of the release."""
     root = release.write_tables()
     problems = find_problems(read_release(root, EDITION), WorkFolders(tmp_path / "work"), jobs=1)
     return [(problem.severity, problem.kind, problem.file, problem.found) for problem in problems]
@@ -32,7 +32,7 @@ def problems_of(release: Release, tmp_path: Path) -> list[Report]:
 
 @pytest.fixture
 def release(tiny_release: Release) -> Release:
-    """Three patients, the last of which the tests damage."""
+    """Return a release of three patients; the tests damage the last patient."""
     for patient in ("MDA-001", "CHUM-001", P):
         tiny_release.add(patient)
     return tiny_release
@@ -49,7 +49,7 @@ def test_links_and_folders_in_place_of_images(release: Release, tmp_path: Path) 
     links = [("Task 2", "__CTPlanning"), ("Task 2", "__RTDOSE"), *((task, "__CT") for task in TASKS)]
     expected = [("error", "unreadable", f"{task}/{P}/{P}{role}.nii.gz", "a broken link") for task, role in links]
     expected.append(("error", "unreadable", f"Task 1/{P}/{P}.nii.gz", "not a regular file"))
-    assert sorted(problems_of(release, tmp_path)) == sorted(expected)
+    assert sorted(list_problems(release, tmp_path)) == sorted(expected)
 
 
 @pytest.mark.parametrize("name", ["task 3", "Task3", "HECKTOR_2025_Task_3"])
@@ -57,14 +57,14 @@ def test_a_task_under_another_name_is_not_passed_over_in_silence(release: Releas
     release.write_tables()
     (release.root / "Task 3").rename(release.root / name)
     read = read_release(release.root, EDITION)
-    assert [(one.severity, one.kind, one.file) for one in read.problems] == [("warning", "unexpected-file", name)]
+    assert [(problem.severity, problem.kind, problem.file) for problem in read.problems] == [
+        ("warning", "unexpected-file", name)
+    ]
     assert all("HPV Status" not in case.outcomes for case in read.cases)
 
 
-def with_dose(
-    release: Release, dose: Callable[[np.ndarray], np.ndarray] = lambda array: array, **geometry: Any
-) -> None:
-    """A planning CT like the CT, and on its grid a dose of 0 to 70 Gy, spoilt by `dose`."""
+def add_dose(release: Release, dose: Callable[[np.ndarray], np.ndarray] = lambda array: array, **geometry: Any) -> None:
+    """Add a planning CT like the CT, and a dose of 0 to 70 Gy on its grid, spoilt by `dose`."""
     ct = release.read(P, "__CT")
     release.write(P, "__CTPlanning", ct, tasks=("Task 2",))
     gray = dose(np.clip(ct.array, 0, 70).astype(np.float32))
@@ -72,19 +72,19 @@ def with_dose(
 
 
 def test_a_sound_dose_is_no_problem(release: Release, tmp_path: Path) -> None:
-    with_dose(release)
-    assert problems_of(release, tmp_path) == []
+    add_dose(release)
+    assert list_problems(release, tmp_path) == []
 
 
 @pytest.mark.parametrize("role", ["__CTPlanning", "__RTDOSE"])
 def test_a_planning_ct_or_dose_that_is_cut_off(release: Release, tmp_path: Path, role: str) -> None:
-    """Its header is sound; only reading to the end shows it."""
-    with_dose(release)
+    """Truncated images have a sound header, so the file must be read to its end."""
+    add_dose(release)
     path = release.path(P, role, "Task 2")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    ((severity, kind, file, found),) = problems_of(release, tmp_path)
+    ((severity, kind, file, finding),) = list_problems(release, tmp_path)
     assert (severity, kind, file) == ("error", "unreadable", f"Task 2/{P}/{P}{role}.nii.gz")
-    assert found.startswith("truncated")
+    assert finding.startswith("truncated")
 
 
 @pytest.mark.parametrize(
@@ -97,34 +97,34 @@ def test_a_planning_ct_or_dose_that_is_cut_off(release: Release, tmp_path: Path,
     ],
     ids=["cGy", "zeros", "negative", "elsewhere"],
 )
-def test_a_dose_that_cannot_be_one(
+def test_impossible_doses(
     release: Release,
     tmp_path: Path,
     spoil: Callable[[np.ndarray], np.ndarray],
     geometry: dict[str, Any],
     expected: tuple[str, str, str],
 ) -> None:
-    with_dose(release, spoil, **geometry)
-    ((severity, kind, file, found),) = problems_of(release, tmp_path)
+    add_dose(release, spoil, **geometry)
+    ((severity, kind, file, finding),) = list_problems(release, tmp_path)
     assert (severity, kind, file) == (*expected[:2], f"Task 2/{P}/{P}__RTDOSE.nii.gz")
-    assert found.startswith(expected[2])
+    assert finding.startswith(expected[2])
 
 
 def test_axes_swapped_in_a_header(release: Release, tmp_path: Path) -> None:
-    """Spacing (z, y, x) where (x, y, z) belongs, in CT and mask alike and in the PET."""
+    """Spacing is stored as (z, y, x) instead of (x, y, z) in the CT, the mask and the PET."""
     spacings = {}
     for role in ("__CT", "__PT", ""):
         spacing = release.read(P, role).geometry.spacing_mm
         spacings[role] = "({2:.4g}, {1:.4g}, {0:.4g})".format(*spacing)
         release.change(P, role, lambda array: array, spacing_mm=spacing[::-1])
-    assert sorted(problems_of(release, tmp_path)) == [
+    assert sorted(list_problems(release, tmp_path)) == [
         ("warning", "geometry", f"Task 1/{P}/{P}{role}.nii.gz", f"spacing {spacings[role]} mm")
         for role in ("__CT", "__PT")
     ]
 
 
-def respelled(release: Release, spell: Callable[[str], str]) -> None:
-    """Task 3's table in another spelling."""
+def respell(release: Release, spell: Callable[[str], str]) -> None:
+    """Change the spelling of Task 3's table."""
     release.spoil_table["Task 3"].append(spell)
 
 
@@ -149,13 +149,13 @@ TABLE = "Task 3/HECKTOR_2025_Training_Task_3.csv"
 def test_a_table_is_named_once(
     release: Release, tmp_path: Path, spell: Callable[[str], str], expected: tuple[str, str, str]
 ) -> None:
-    respelled(release, spell)
-    ((severity, kind, file, found),) = problems_of(release, tmp_path)
+    respell(release, spell)
+    ((severity, kind, file, finding),) = list_problems(release, tmp_path)
     assert (severity, kind, file) == (*expected[:2], TABLE)
-    assert found.startswith(expected[2])
+    assert finding.startswith(expected[2])
 
 
-def test_a_column_of_nothing_is_nobodys_business(release: Release, tmp_path: Path) -> None:
-    """As a spreadsheet leaves behind where a cell was touched."""
-    respelled(release, lambda text: text.replace("\n", ",\n"))
-    assert problems_of(release, tmp_path) == []
+def test_an_empty_column_is_no_problem(release: Release, tmp_path: Path) -> None:
+    """Spreadsheets leave an empty column behind where a cell was touched."""
+    respell(release, lambda text: text.replace("\n", ",\n"))
+    assert list_problems(release, tmp_path) == []

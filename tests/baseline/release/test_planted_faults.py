@@ -1,4 +1,4 @@
-"""A release with every fault planted in it, one patient, row or file a fault: each is named, nothing else is."""
+"""Tests that every fault planted in a release is named, and nothing else: each patient, row or file has one fault."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from baseline.work import WorkFolders
 from contract.errors import InputError
 from contract.release.tables import Problem
 from tests.baseline.prepared import EDITION
-from tests.baseline.release.planted import Expected, Release, error
+from tests.baseline.release.planted import Expected, Release, expect_error
 from tests.baseline.release.planted_in_images import IMAGE_FAULTS
-from tests.baseline.release.planted_in_tables import FILE_AND_TABLE_FAULTS, plant_spellings, row_without_id
+from tests.baseline.release.planted_in_tables import FILE_AND_TABLE_FAULTS, add_rows_without_id, plant_spellings
 
 
 @pytest.fixture
-def faulty(tiny_release: Release) -> tuple[Path, list[Expected]]:
-    """The release with all faults, after one sound patient, and the expected problems."""
+def faulty_release(tiny_release: Release) -> tuple[Path, list[Expected]]:
+    """Write a release with two sound patients and all faults, and return its root and the expected problems."""
     tiny_release.add("MDA-001")
     tiny_release.add("CHUM-001")
     expected: list[Expected] = []
@@ -28,26 +28,26 @@ def faulty(tiny_release: Release) -> tuple[Path, list[Expected]]:
         expected += plant(tiny_release, tiny_release.add(f"CHUM-{number:03d}"))
     nameless = tiny_release.add("P0001")
     tiny_release.set(nameless, CenterID="")
-    expected += error("no-centre", nameless, f"Task 1/{nameless}", "no centre")
-    expected += row_without_id(tiny_release, "")
+    expected += expect_error("no-centre", nameless, f"Task 1/{nameless}", "no centre")
+    expected += add_rows_without_id(tiny_release, "")
     expected += plant_spellings(tiny_release)
     return tiny_release.write_tables(), expected
 
 
-def matches(problem: Problem, expected: Expected) -> bool:
-    severity, kind, patient, file, found = expected
+def is_match(problem: Problem, expected: Expected) -> bool:
+    severity, kind, patient, file, finding = expected
     same = (problem.severity, problem.kind, problem.patient_id, problem.file) == (severity, kind, patient, file)
-    return same and re.search(found, problem.found) is not None
+    return same and re.search(finding, problem.found) is not None
 
 
-def test_each_fault_is_named_and_nothing_else(faulty: tuple[Path, list[Expected]], tmp_path: Path) -> None:
-    root, expected = faulty
+def test_each_fault_is_named_and_nothing_else(faulty_release: tuple[Path, list[Expected]], tmp_path: Path) -> None:
+    root, expected = faulty_release
     release = read_release(root, EDITION)
     problems = find_problems(release, WorkFolders(tmp_path / "work"), jobs=1)
-    wrong = [one for one in expected if sum(matches(problem, one) for problem in problems) != 1]
+    wrong = [fault for fault in expected if sum(is_match(problem, fault) for problem in problems) != 1]
     assert not wrong, "\n".join(map(str, wrong))
-    beyond = [problem for problem in problems if not any(matches(problem, one) for one in expected)]
-    assert not beyond, "\n".join(map(str, beyond))
+    unexpected = [problem for problem in problems if not any(is_match(problem, fault) for fault in expected)]
+    assert not unexpected, "\n".join(map(str, unexpected))
     assert len(problems) == len(expected)
     assert [problem.is_error for problem in problems] == sorted((p.is_error for p in problems), reverse=True)
     assert find_problems(release, WorkFolders(tmp_path / "work"), jobs=1) == problems

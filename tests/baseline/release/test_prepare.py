@@ -1,4 +1,4 @@
-"""`hecktor train prepare`: nothing before the check, nothing twice, nothing lost, nobody dropped without a name."""
+"""Tests of `hecktor train prepare`: nothing is written before the check or twice, and every patient left out is named."""
 
 from __future__ import annotations
 
@@ -37,43 +37,43 @@ def release(tiny_release: Release) -> Release:
     return tiny_release
 
 
-def run(release: Release, *more: str) -> int:
+def run_prepare(release: Release, *more: str) -> int:
     work = release.root.parent / "work"
     return main(["prepare", "--release", str(release.root), "--work", str(work), "--jobs", "1", "--folds", "2", *more])
 
 
-def data(release: Release) -> Path:
+def find_raw(release: Release) -> Path:
     return release.root.parent / "work" / "nnunet" / "raw" / DATASET_NAME
 
 
-def names(release: Release) -> dict[str, list[str]]:
+def list_files(release: Release) -> dict[str, list[str]]:
     return {
-        folder: sorted(path.name.removesuffix(".nii.gz") for path in (data(release) / folder).iterdir())
+        folder: sorted(path.name.removesuffix(".nii.gz") for path in (find_raw(release) / folder).iterdir())
         for folder in ("imagesTr", "imagesTs", "labelsTr")
     }
 
 
-def record(release: Release) -> dict[str, Any]:
+def read_record(release: Release) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((release.root.parent / "work" / "prepare.json").read_text())
     return content
 
 
 def test_files_that_prepare_writes(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(release) == 0
-    assert names(release) == {
+    assert run_prepare(release) == 0
+    assert list_files(release) == {
         "imagesTr": [f"{patient}_000{channel}" for patient in PATIENTS for channel in (0, 1)],
         "imagesTs": [],
         "labelsTr": list(PATIENTS),
     }
-    ct, pet = (read_volume(data(release) / "imagesTr" / f"MDA-003_000{channel}.nii.gz") for channel in (0, 1))
-    mask = read_volume(data(release) / "labelsTr" / "MDA-003.nii.gz")
+    ct, pet = (read_volume(find_raw(release) / "imagesTr" / f"MDA-003_000{channel}.nii.gz") for channel in (0, 1))
+    mask = read_volume(find_raw(release) / "labelsTr" / "MDA-003.nii.gz")
     assert ct.geometry == pet.geometry
     assert not ct.geometry.find_differences(mask.geometry)
     # nnU-Net's lattice divides the scan's field into whole voxels of about 3 mm.
     assert ct.geometry.spacing_mm == pytest.approx((3, 3, 3), abs=0.05)
     assert set(np.unique(mask.array)) == {0, 1, 2}
-    assert json.loads((data(release) / "dataset.json").read_text())["numTraining"] == 4
-    done = record(release)
+    assert json.loads((find_raw(release) / "dataset.json").read_text())["numTraining"] == 4
+    done = read_record(release)
     assert done["options"]["release"] == str(release.root)
     assert {"python", "numpy", "SimpleITK", "torch", "nnunetv2", "hecktor"} == set(done["versions"])
     assert (done["counts"]["centres"], done["counts"]["written"]) == ({"CHUM": 2, "MDA": 2}, 4)
@@ -85,60 +85,62 @@ def test_files_that_prepare_writes(release: Release, capsys: pytest.CaptureFixtu
     assert [case.patient_id for case in read_cases(WorkFolders(release.root.parent / "work"))] == list(PATIENTS)
 
 
-def times(release: Release) -> dict[str, int]:
-    return {p.relative_to(data(release)).as_posix(): p.stat().st_mtime_ns for p in data(release).rglob("*.nii.gz")}
+def read_times(release: Release) -> dict[str, int]:
+    return {
+        p.relative_to(find_raw(release)).as_posix(): p.stat().st_mtime_ns for p in find_raw(release).rglob("*.nii.gz")
+    }
 
 
 @pytest.mark.slow
 def test_a_patient_is_written_again_only_where_its_files_or_the_spacing_changed(release: Release) -> None:
-    run(release)
-    before, key = times(release), record(release)["data"]
-    run(release)
-    assert times(release) == before
-    assert (record(release)["counts"]["written"], record(release)["data"]) == (0, key)
+    run_prepare(release)
+    before, key = read_times(release), read_record(release)["data"]
+    run_prepare(release)
+    assert read_times(release) == before
+    assert (read_record(release)["counts"]["written"], read_record(release)["data"]) == (0, key)
     os.utime(release.path("MDA-003", "__PT"), (1, 1))
-    run(release)
-    assert times(release) == before
+    run_prepare(release)
+    assert read_times(release) == before
     pet = release.read("MDA-003", "__PT")
     release.write("MDA-003", "__PT", replace(pet, array=pet.array * 2))
-    run(release)
-    changed = {name for name, time in times(release).items() if time != before[name]}
+    run_prepare(release)
+    changed = {name for name, time in read_times(release).items() if time != before[name]}
     assert changed == {"imagesTr/MDA-003_0000.nii.gz", "imagesTr/MDA-003_0001.nii.gz", "labelsTr/MDA-003.nii.gz"}
-    (data(release) / "labelsTr" / "CHUM-001.nii.gz").unlink()
-    run(release)
-    assert record(release)["counts"]["written"] == 1
-    run(release, "--spacing-mm", "4", "4", "4")
-    assert record(release)["counts"]["written"] == 4
+    (find_raw(release) / "labelsTr" / "CHUM-001.nii.gz").unlink()
+    run_prepare(release)
+    assert read_record(release)["counts"]["written"] == 1
+    run_prepare(release, "--spacing-mm", "4", "4", "4")
+    assert read_record(release)["counts"]["written"] == 4
 
 
 def test_an_interruption_loses_only_what_is_unfinished(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The third patient's mask is never written; the two before it are kept, and its halves do no harm."""
-    real, calls = preparing.resample_mask, [0]
+    """If the third patient's mask is not written, the two patients before it are kept, and partial files do no harm."""
+    resample_mask, calls = preparing.resample_mask, [0]
 
-    def interrupted(*arguments: Any) -> Any:
+    def interrupt(*arguments: Any) -> Any:
         calls[0] += 1
         if calls[0] == 3:
             raise KeyboardInterrupt
-        return real(*arguments)
+        return resample_mask(*arguments)
 
-    monkeypatch.setattr(preparing, "resample_mask", interrupted)
+    monkeypatch.setattr(preparing, "resample_mask", interrupt)
     with pytest.raises(HecktorError, match=r"^interrupted: finished work is saved"):
-        run(release)
-    before = times(release)
+        run_prepare(release)
+    before = read_times(release)
     assert "imagesTr/MDA-003_0000.nii.gz" in before
     assert not (release.root.parent / "work" / "prepare.json").exists()
-    (data(release) / "imagesTr" / ".partial-x.nii.gz").write_text("a killed process leaves such a file")
-    assert run(release) == 0
-    assert record(release)["counts"]["written"] == 2
-    assert record(release)["removed"] == ["imagesTr/.partial-x.nii.gz"]
-    assert {n for n, t in times(release).items() if t == before.get(n)} >= {n for n in before if "CHUM" in n}
+    (find_raw(release) / "imagesTr" / ".partial-x.nii.gz").write_text("a killed process leaves such a file")
+    assert run_prepare(release) == 0
+    assert read_record(release)["counts"]["written"] == 2
+    assert read_record(release)["removed"] == ["imagesTr/.partial-x.nii.gz"]
+    assert {n for n, t in read_times(release).items() if t == before.get(n)} >= {n for n in before if "CHUM" in n}
 
 
 def test_errors_stop_before_anything_is_made(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
     release.change("MDA-003", "__PT", np.zeros_like)
     release.change("CHUM-002", "", np.zeros_like)
     with pytest.raises(InputError, match=r"^release: 1 error"):
-        run(release)
+        run_prepare(release)
     work = release.root.parent / "work"
     assert sorted(path.name for path in work.iterdir()) == ["checks", "digests.json", "problems.csv", "problems.json"]
     with (work / "problems.csv").open() as file:
@@ -156,18 +158,18 @@ def test_errors_stop_before_anything_is_made(release: Release, capsys: pytest.Ca
 
 
 def test_cases_with_errors_are_left_out_by_name(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
-    """The prepared files of a patient with a new error are removed, or nnU-Net would train on them."""
-    run(release)
+    """Prepared files of a patient with a new error are removed, because nnU-Net would train on them."""
+    run_prepare(release)
     release.change("MDA-003", "__PT", np.zeros_like)
     with pytest.raises(InputError, match=r"splits\.json: 0 new patients \(none\) and 1 missing ones \(MDA-003\)"):
-        run(release, "--keep-going")
+        run_prepare(release, "--keep-going")
     (release.root.parent / "work" / "splits.json").unlink()
-    assert run(release, "--keep-going") == 0
+    assert run_prepare(release, "--keep-going") == 0
     assert "excluded because of errors: MDA-003\n" in capsys.readouterr().out
-    assert record(release)["left_out"] == ["MDA-003"]
-    assert names(release)["labelsTr"] == ["CHUM-001", "CHUM-002", "MDA-004"]
-    assert "imagesTr/MDA-003_0000.nii.gz" in record(release)["removed"]
-    assert (data(release) / "notes" / "MDA-003.json").exists() is False
+    assert read_record(release)["left_out"] == ["MDA-003"]
+    assert list_files(release)["labelsTr"] == ["CHUM-001", "CHUM-002", "MDA-004"]
+    assert "imagesTr/MDA-003_0000.nii.gz" in read_record(release)["removed"]
+    assert (find_raw(release) / "notes" / "MDA-003.json").exists() is False
 
 
 def test_a_table_that_cannot_be_read_stops_also_with_keep_going(release: Release) -> None:
@@ -175,13 +177,13 @@ def test_a_table_that_cannot_be_read_stops_also_with_keep_going(release: Release
     with pytest.raises(
         InputError, match=r"^Task 2/.*csv: no column PatientID .* \(no single case can be excluded for it\)$"
     ):
-        run(release, "--keep-going")
+        run_prepare(release, "--keep-going")
 
 
 def test_check_only(release: Release) -> None:
-    assert run(release, "--check-only") == 0
+    assert run_prepare(release, "--check-only") == 0
     release.path("MDA-003", "").unlink()
-    assert run(release, "--check-only") == 1
+    assert run_prepare(release, "--check-only") == 1
     assert not (release.root.parent / "work" / "splits.json").exists()
 
 
@@ -190,7 +192,7 @@ def test_a_missing_table_is_reported_before_images_are_read(
 ) -> None:
     release.table("Task 2").unlink()
     monkeypatch.setattr("baseline.release.prepare.find_problems", lambda *_: pytest.fail("images were read"))
-    assert run(release, "--check-only") == 1
+    assert run_prepare(release, "--check-only") == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert "Task 2: 0 CSV files, expected one, such as HECKTOR_2025_Training_Task_2.csv" in printed
     assert "images not checked yet" in printed
@@ -199,20 +201,20 @@ def test_a_missing_table_is_reported_before_images_are_read(
 def test_patients_without_a_mask_are_prepared_for_the_heads(release: Release) -> None:
     release.forget("MDA-004", "Task 1")
     release.write_tables()
-    assert run(release) == 0
-    assert names(release)["imagesTs"] == ["MDA-004_0000", "MDA-004_0001"]
-    assert names(release)["labelsTr"] == list(PATIENTS[:3])
-    assert json.loads((data(release) / "dataset.json").read_text())["numTraining"] == 3
+    assert run_prepare(release) == 0
+    assert list_files(release)["imagesTs"] == ["MDA-004_0000", "MDA-004_0001"]
+    assert list_files(release)["labelsTr"] == list(PATIENTS[:3])
+    assert json.loads((find_raw(release) / "dataset.json").read_text())["numTraining"] == 3
 
 
 @pytest.mark.slow
-def test_two_processes_write_the_same(release: Release) -> None:
-    run(release)
-    one = {p.name: p.read_bytes() for p in data(release).rglob("*.nii.gz")}
-    key = record(release)["data"]
+def test_two_processes_write_the_same_files(release: Release) -> None:
+    run_prepare(release)
+    expected = {p.name: p.read_bytes() for p in find_raw(release).rglob("*.nii.gz")}
+    key = read_record(release)["data"]
     work = release.root.parent / "other"
     assert main(["prepare", "--release", str(release.root), "--work", str(work), "--jobs", "2", "--folds", "2"]) == 0
-    assert {p.name: p.read_bytes() for p in work.rglob("*.nii.gz")} == one
+    assert {p.name: p.read_bytes() for p in work.rglob("*.nii.gz")} == expected
     assert json.loads((work / "prepare.json").read_text())["data"] == key
 
 

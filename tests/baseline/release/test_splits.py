@@ -1,4 +1,4 @@
-"""Nobody is trained on and validated on, no centre stands on both sides, and what can be even is even."""
+"""No patient is in training and validation, no centre is on both sides, and folds are as even as possible."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STRATA = st.tuples(
 FEW = {"deals": 20}
 
 
-def cases_of(strata: list[Stratum], masks: Callable[[int], bool] = lambda n: True) -> list[ReleaseCase]:
+def make_cases(strata: list[Stratum], masks: Callable[[int], bool] = lambda n: True) -> list[ReleaseCase]:
     nowhere = Path("x")
     return [
         ReleaseCase(
@@ -51,40 +51,40 @@ def cases_of(strata: list[Stratum], masks: Callable[[int], bool] = lambda n: Tru
     ]
 
 
-def statuses(case: ReleaseCase) -> tuple[object, ...]:
-    """Relapse and HPV status."""
+def get_statuses(case: ReleaseCase) -> tuple[object, ...]:
+    """Return relapse and HPV status."""
     return tuple(case.get_outcome(answer) for answer in ANSWERS)
 
 
-def spread(folds: tuple[tuple[str, ...], ...], value: dict[str, object]) -> int:
-    """Largest difference between two folds in how many patients share a value."""
+def compute_spread(folds: tuple[tuple[str, ...], ...], value: dict[str, object]) -> int:
+    """Return the largest difference between two folds in how many patients share a value."""
     counts = [Counter(value[patient] for patient in fold) for fold in folds]
     return max(max(c[key] for c in counts) - min(c[key] for c in counts) for key in set(value.values()))
 
 
 @given(st.lists(STRATA, min_size=1, max_size=80), st.integers(2, 5), st.integers(0, 2**32 - 1))
 def test_folds_share_out_everyone_and_every_stratum_evenly(strata: list[Stratum], folds: int, seed: int) -> None:
-    """Dealt in turn, a run of n cards gives each fold n // k or one more; so do the runs of a centre and its events.
+    """Dealt in turn, n cards give each of k folds n // k or one more. The runs of a centre and its events do the same.
 
-    Of three centres each adds at most one to the difference between folds in an event status, and of nine pairs of
-    centre and event at most one each in an HPV status.
+    Each of three centres adds at most one to the difference between folds in an event status, and each of nine pairs of
+    centre and event at most one in an HPV status.
     """
-    cases = cases_of(strata)
+    cases = make_cases(strata)
     dealt = make_balanced_folds(cases, ANSWERS, folds, np.random.default_rng(seed), **FEW)
     assert sorted(patient for fold in dealt for patient in fold) == sorted(case.patient_id for case in cases)
-    assert spread(dealt, dict.fromkeys((case.patient_id for case in cases), "everyone")) <= 1
-    assert spread(dealt, {case.patient_id: case.centre for case in cases}) <= 1
-    assert spread(dealt, {case.patient_id: (case.centre, statuses(case)[0]) for case in cases}) <= 1
-    assert spread(dealt, {case.patient_id: (case.centre, *statuses(case)) for case in cases}) <= 1
-    assert spread(dealt, {case.patient_id: statuses(case)[0] for case in cases}) <= 3
-    assert spread(dealt, {case.patient_id: statuses(case)[1] for case in cases}) <= 9
+    assert compute_spread(dealt, dict.fromkeys((case.patient_id for case in cases), "everyone")) <= 1
+    assert compute_spread(dealt, {case.patient_id: case.centre for case in cases}) <= 1
+    assert compute_spread(dealt, {case.patient_id: (case.centre, get_statuses(case)[0]) for case in cases}) <= 1
+    assert compute_spread(dealt, {case.patient_id: (case.centre, *get_statuses(case)) for case in cases}) <= 1
+    assert compute_spread(dealt, {case.patient_id: get_statuses(case)[0] for case in cases}) <= 3
+    assert compute_spread(dealt, {case.patient_id: get_statuses(case)[1] for case in cases}) <= 9
 
 
 def test_events_and_hpv_are_even_in_a_cohort_of_the_release_s_size() -> None:
-    """680 patients of seven centres: 136 a fold, where a random fold's relapses would spread by a dozen or so."""
+    """680 patients of seven centres are 136 a fold; relapses in random folds would differ by about a dozen."""
     rng = np.random.default_rng(5)
     names = ["MDA", "CHUM", "CHUP", "CHUS", "HGJ", "HMR", "USZ"]
-    cases = cases_of(
+    cases = make_cases(
         [
             (
                 names[int(rng.choice(7, p=[0.4, 0.08, 0.1, 0.11, 0.08, 0.03, 0.2]))],
@@ -96,13 +96,13 @@ def test_events_and_hpv_are_even_in_a_cohort_of_the_release_s_size() -> None:
     )
     folds = make_splits(cases, ANSWERS, 5, 0).folds
     assert [len(fold) for fold in folds] == [136] * 5
-    assert spread(folds, {case.patient_id: statuses(case)[0] for case in cases}) <= 2
-    assert spread(folds, {case.patient_id: statuses(case)[1] for case in cases}) <= 3
+    assert compute_spread(folds, {case.patient_id: get_statuses(case)[0] for case in cases}) <= 2
+    assert compute_spread(folds, {case.patient_id: get_statuses(case)[1] for case in cases}) <= 3
 
 
 @given(st.lists(STRATA, min_size=5, max_size=40), st.integers(2, 5), st.integers(0, 99))
 def test_no_patient_and_no_centre_leaks(strata: list[Stratum], folds: int, seed: int) -> None:
-    cases = cases_of(strata)
+    cases = make_cases(strata)
     centre = {case.patient_id: case.centre for case in cases}
     dealt = make_balanced_folds(cases, ANSWERS, folds, np.random.default_rng(seed), **FEW)
     splits = Splits(seed=seed, folds=dealt, centres=make_splits(cases, ANSWERS, 2, seed).centres)
@@ -120,21 +120,21 @@ def test_no_patient_and_no_centre_leaks(strata: list[Stratum], folds: int, seed:
     assert (len(entries) == folds) == (len(set(centre.values())) == 1)
 
 
-def cohort(count: int = 12) -> list[ReleaseCase]:
-    return cases_of([(("MDA", "CHUM")[n % 2], n % 3 == 0, n % 4 > 0) for n in range(count)])
+def make_cohort(count: int = 12) -> list[ReleaseCase]:
+    return make_cases([(("MDA", "CHUM")[n % 2], n % 3 == 0, n % 4 > 0) for n in range(count)])
 
 
 def test_the_seed_decides_and_nothing_else() -> None:
-    cases = cohort(30)
+    cases = make_cohort(30)
     assert make_splits(cases, ANSWERS, 3, 1) == make_splits(cases[::-1], ANSWERS, 3, 1)
     assert make_splits(cases, ANSWERS, 3, 1) != make_splits(cases, ANSWERS, 3, 2)
 
 
 def test_splits_are_stored_and_read_again(tmp_path: Path) -> None:
     path = tmp_path / "splits.json"
-    splits = load_or_make_splits(path, cohort(), ANSWERS, 3, 7)
+    splits = load_or_make_splits(path, make_cohort(), ANSWERS, 3, 7)
     before = path.read_bytes()
-    assert load_or_make_splits(path, cohort()[::-1], ANSWERS, 3, 7) == splits == read_splits(WorkFolders(tmp_path))
+    assert load_or_make_splits(path, make_cohort()[::-1], ANSWERS, 3, 7) == splits == read_splits(WorkFolders(tmp_path))
     assert path.read_bytes() == before
     assert list(splits.centres) == ["CHUM", "MDA"]
     assert [fold["patients"] for fold in json.loads(before)["balance"]] == [4, 4, 4]
@@ -156,17 +156,17 @@ def test_kept_splits_of_something_else_are_refused(
     tmp_path: Path, count: int, folds: int, seed: int, message: str
 ) -> None:
     path = tmp_path / "splits.json"
-    load_or_make_splits(path, cohort(), ANSWERS, 3, 7)
+    load_or_make_splits(path, make_cohort(), ANSWERS, 3, 7)
     with pytest.raises(InputError, match=rf"^splits\.json: {message}, expected the same \(remove the file"):
-        load_or_make_splits(path, cohort(count), ANSWERS, folds, seed)
+        load_or_make_splits(path, make_cohort(count), ANSWERS, folds, seed)
 
 
 def test_a_patient_that_moved_to_another_centre(tmp_path: Path) -> None:
     path = tmp_path / "splits.json"
-    load_or_make_splits(path, cohort(), ANSWERS, 3, 7)
+    load_or_make_splits(path, make_cohort(), ANSWERS, 3, 7)
     path.write_text(path.read_text().replace('"CHUM": [', '"USZ": [', 1))
     with pytest.raises(InputError, match=r"CHUM-001 is of USZ, now of CHUM"):
-        load_or_make_splits(path, cohort(), ANSWERS, 3, 7)
+        load_or_make_splits(path, make_cohort(), ANSWERS, 3, 7)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_patient_that_moved_to_another_centre(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_damaged_splits_are_refused(tmp_path: Path, change: Callable[[dict], None], message: str) -> None:
     path = tmp_path / "splits.json"
-    load_or_make_splits(path, cohort(), ANSWERS, 3, 7)
+    load_or_make_splits(path, make_cohort(), ANSWERS, 3, 7)
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
@@ -193,11 +193,11 @@ def test_damaged_splits_are_refused(tmp_path: Path, change: Callable[[dict], Non
 @pytest.mark.parametrize("folds", [0, 1, 13])
 def test_a_number_of_folds_that_cannot_be(folds: int) -> None:
     with pytest.raises(InputError, match=re.escape(f"--folds: found {folds}, expected 2 to 12")):
-        make_splits(cohort(), ANSWERS, folds, 0)
+        make_splits(make_cohort(), ANSWERS, folds, 0)
 
 
 def test_patients_without_a_mask_are_held_out_but_not_the_networks() -> None:
-    cases = cohort()
+    cases = make_cohort()
     splits = make_splits(cases, ANSWERS, 3, 0)
     with_mask = [case.patient_id for case in cases if case.centre == "MDA"]
     entries = make_nnunet_splits(Splits(seed=0, folds=splits.folds, centres={}), with_mask)
@@ -220,12 +220,12 @@ def test_patients_without_a_mask_are_held_out_but_not_the_networks() -> None:
 )
 def test_fewer_patients_than_folds(patients: int, message: str) -> None:
     with pytest.raises(InputError) as error:
-        make_splits(cases_of([("MDA", True, None)] * patients), ANSWERS, 5, 0)
+        make_splits(make_cases([("MDA", True, None)] * patients), ANSWERS, 5, 0)
     assert str(error.value) == message
 
 
 def test_no_two_networks_start_alike() -> None:
-    """Ten seeds, ten folds, two backbones and two processes: 400 different seeds, which PyTorch and numpy accept."""
+    """Ten seeds, ten folds, two backbones and two processes give 400 different seeds, which PyTorch and NumPy accept."""
     seeds = {
         derive_seed(seed, fold, backbone, rank)
         for seed in range(10)

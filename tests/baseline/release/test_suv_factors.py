@@ -1,4 +1,4 @@
-"""PETs in Bq/ml: the table of factors, and what the check and the preparation do with them."""
+"""Tests of PETs in Bq/ml: the table of factors, and how the check and the preparation use it."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ Release = Any  # tests/baseline/conftest.py: TinyRelease
 BQ_PER_SUV = 5000.0
 
 
-def table_of(tmp_path: Path, text: str) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
-    """Factors, and severity, patient and finding of each problem, for patients A-1, A-2 and A-3."""
+def read_factors(tmp_path: Path, text: str) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
+    """Read the factors, and severity, patient and finding of each problem, for patients A-1, A-2 and A-3."""
     path = tmp_path / "suv.csv"
     path.write_text(text)
     table = ReleaseTable("suv.csv")
     factors = read_suv_factors(path, table, {"A-1", "A-2", "A-3"})
-    return factors, [(one.severity, one.patient_id, one.found) for one in table.problems]
+    return factors, [(problem.severity, problem.patient_id, problem.found) for problem in table.problems]
 
 
 @pytest.mark.parametrize("name", ["pid", "PatientID", "patient_id", "Patient ID"])
 def test_the_factor_or_weight_over_dose(tmp_path: Path, name: str) -> None:
-    """70 kg are 70,000 g; over 350 MBq that is 70,000 / 350,000,000 = 0.0002."""
+    """Weight over dose is in grams per Bq: 70 kg are 70,000 g; 70,000 / 350,000,000 = 0.0002."""
     text = f"{name},bqml_to_suvbw_factor,patient_weight_kg,dose_for_suv_bq\nA-1,0.00025,70,1\nA-2,,70.0,350000000\n"
-    factors, problems = table_of(tmp_path, text + "A-3,,70,\n")
+    factors, problems = read_factors(tmp_path, text + "A-3,,70,\n")
     assert factors == pytest.approx({"A-1": 0.00025, "A-2": 0.0002})
     assert problems == []
 
 
 @pytest.mark.parametrize(
-    ("cells", "found"),
+    ("cells", "message"),
     [
         ("0,,", "bqml_to_suvbw_factor '0', which is not used"),
         ("-0.1,,", "bqml_to_suvbw_factor '-0.1', which is not used"),
@@ -53,13 +53,13 @@ def test_the_factor_or_weight_over_dose(tmp_path: Path, name: str) -> None:
         (",70,0", "dose_for_suv_bq '0', which is not used"),
     ],
 )
-def test_an_impossible_factor_is_named(tmp_path: Path, cells: str, found: str) -> None:
+def test_an_impossible_factor_is_named(tmp_path: Path, cells: str, message: str) -> None:
     header = "pid,bqml_to_suvbw_factor,patient_weight_kg,dose_for_suv_bq"
-    assert table_of(tmp_path, f"{header}\nA-1,{cells}\n") == ({}, [("warning", "A-1", found)])
+    assert read_factors(tmp_path, f"{header}\nA-1,{cells}\n") == ({}, [("warning", "A-1", message)])
 
 
 def test_unknown_and_doubled_patients_and_broken_rows(tmp_path: Path) -> None:
-    factors, problems = table_of(
+    factors, problems = read_factors(
         tmp_path, "pid,bqml_to_suvbw_factor\nA-1,0.1\nA-1,0.1\nB-9,0.1\nB-8,0.2\nA-2\n,0.1\nA-3,0.3\n"
     )
     assert {patient for patient in factors if patient.startswith("A")} == {"A-1", "A-3"}
@@ -81,34 +81,36 @@ def test_unknown_and_doubled_patients_and_broken_rows(tmp_path: Path) -> None:
     ],
     ids=["no file", "empty", "no dose", "no ID"],
 )
-def test_a_table_that_is_none(tmp_path: Path, text: str | None, message: str) -> None:
+def test_unusable_tables(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "suv.csv").write_text(text)
     with pytest.raises(InputError, match=message):
         read_suv_factors(tmp_path / "suv.csv", ReleaseTable("suv.csv"), set())
 
 
-def scan(tiny_release: Release, scale: float) -> tuple[Volume, Volume]:
-    """CT and PET of a phantom, the PET's values times `scale`."""
+def make_scan(tiny_release: Release, scale: float) -> tuple[Volume, Volume]:
+    """Return CT and PET of a phantom, with the PET's values times `scale`."""
     patient = tiny_release.add("A-1")
     pet = tiny_release.read(patient, "__PT")
     return tiny_release.read(patient, "__CT"), Volume(pet.array * np.float32(scale), pet.geometry)
 
 
-@pytest.mark.parametrize("off", [1.0, 0.6, 1.6])
-def test_a_plausible_factor_is_applied(tiny_release: Release, off: float) -> None:
-    ct, pet = scan(tiny_release, BQ_PER_SUV)
-    scaled, finding = scale_by_factor(pet, ct, off / BQ_PER_SUV, "PET")
-    assert np.allclose(scaled.array, pet.array * off / BQ_PER_SUV)
+@pytest.mark.parametrize("ratio_to_truth", [1.0, 0.6, 1.6])
+def test_a_plausible_factor_is_applied(tiny_release: Release, ratio_to_truth: float) -> None:
+    ct, pet = make_scan(tiny_release, BQ_PER_SUV)
+    scaled, finding = scale_by_factor(pet, ct, ratio_to_truth / BQ_PER_SUV, "PET")
+    assert np.allclose(scaled.array, pet.array * ratio_to_truth / BQ_PER_SUV)
     assert finding is not None
-    assert finding.action == f"scaled by its factor {off / BQ_PER_SUV:.4g}"
+    assert finding.action == f"scaled by its factor {ratio_to_truth / BQ_PER_SUV:.4g}"
 
 
-@pytest.mark.parametrize("off", [0.1, 10.0, 1e6])
-def test_a_factor_far_from_the_bodys_estimate_is_not_applied(tiny_release: Release, off: float) -> None:
-    """Ten times too high or low, or a dose in MBq in place of Bq: a million times."""
-    ct, pet = scan(tiny_release, BQ_PER_SUV)
-    same, finding = scale_by_factor(pet, ct, off / BQ_PER_SUV, "PET")
+@pytest.mark.parametrize("ratio_to_truth", [0.1, 10.0, 1e6])
+def test_a_factor_far_from_the_bodys_estimate_is_not_applied(tiny_release: Release, ratio_to_truth: float) -> None:
+    """Factors ten times too high or low are not applied, nor is a factor of a dose in MBq instead of Bq: a million
+    times.
+    """
+    ct, pet = make_scan(tiny_release, BQ_PER_SUV)
+    same, finding = scale_by_factor(pet, ct, ratio_to_truth / BQ_PER_SUV, "PET")
     assert same is pet
     assert finding is not None
     assert "times the scale that muscle and fat suggest" in finding.found
@@ -116,7 +118,7 @@ def test_a_factor_far_from_the_bodys_estimate_is_not_applied(tiny_release: Relea
 
 
 def test_without_a_ct_only_the_highest_value_counts(tiny_release: Release) -> None:
-    _, pet = scan(tiny_release, BQ_PER_SUV)
+    _, pet = make_scan(tiny_release, BQ_PER_SUV)
     assert scale_by_factor(pet, None, 1 / BQ_PER_SUV, "PET")[0] is not pet
     same, finding = scale_by_factor(pet, None, 1.0, "PET")
     assert same is pet
@@ -125,7 +127,7 @@ def test_without_a_ct_only_the_highest_value_counts(tiny_release: Release) -> No
 
 
 def test_a_pet_in_suv_keeps_its_values(tiny_release: Release) -> None:
-    ct, pet = scan(tiny_release, 1.0)
+    ct, pet = make_scan(tiny_release, 1.0)
     same, finding = scale_by_factor(pet, ct, 1 / BQ_PER_SUV, "PET")
     assert same is pet
     assert str(finding).endswith("already SUV, expected Bq/ml; factor 0.0002 not applied")
@@ -139,9 +141,9 @@ FACTORS = "pid,bqml_to_suvbw_factor,patient_weight_kg,dose_for_suv_bq\nCHUM-002,
 
 @pytest.fixture
 def download(tiny_release: Release, tmp_path: Path) -> Path:
-    """Five patients in the folder of an edition with one algorithm, and their table.
+    """Write five patients in the folder of an edition with one algorithm, and their table.
 
-    Three have a PET in Bq/ml. That of CHUM-001 is on the CT's grid, the others are not.
+    Three have a PET in Bq/ml. The PET of CHUM-001 is on the CT's grid, the other PETs are not.
     """
     for patient in PATIENTS:
         tiny_release.add(patient)
@@ -163,31 +165,32 @@ def prepare(download: Path, *more: str) -> int:
     return main(["prepare", *options, "--jobs", "1", "--preset", "short", *more])
 
 
-def prepared_pet(download: Path, patient: str) -> Any:
+def read_prepared_pet(download: Path, patient: str) -> Any:
     raw = download.parent / "work" / "nnunet" / "raw" / DATASET_NAME
     return read_volume(raw / "imagesTr" / f"{patient}_0001.nii.gz").array
 
 
-def problems(download: Path) -> list[tuple[str, str, str]]:
+def read_problems(download: Path) -> list[tuple[str, str, str]]:
     with (download.parent / "work" / "problems.csv").open() as file:
         return [(row["severity"], row["kind"], row["patient_id"]) for row in csv.DictReader(file)]
 
 
 @pytest.mark.slow
 def test_prepare_with_and_without_factors(download: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By default an error for each of the three in Bq/ml; with the table for two; the rest is left out or estimated.
+    """By default each of the three patients in Bq/ml is an error, with the table two of them. They are left out or
+    estimated.
 
-    A new factor prepares its patient again, and nobody else. The factor is weight / dose: a dose of 280 in place of
-    350 MBq makes it 350 / 280 times as high.
+    A new factor prepares only its patient again. The factor is weight / dose: a dose of 280 instead of 350 MBq makes it
+    350 / 280 times as high.
     """
     assert prepare(download, "--check-only") == 1
-    assert [one for one in problems(download) if one[0] == "error"] == [("error", "suv", p) for p in IN_BQ]
+    assert [row for row in read_problems(download) if row[0] == "error"] == [("error", "suv", p) for p in IN_BQ]
     assert "or its factor in --suv-factors" in " ".join(capsys.readouterr().out.split())
 
     table = download / FOLDER / "suv.csv"
     options = ("--suv-factors", str(table), "--keep-going")
     assert prepare(download, *options) == 0
-    assert problems(download) == [
+    assert read_problems(download) == [
         ("error", "suv", "MDA-001"), ("error", "suv", "MDA-003"), ("warning", "not-counted", "CHUM-001"),
         ("warning", "suv-factor", "CHUM-002"), ("warning", "suv-factor", "MDA-002"),
     ]  # fmt: skip
@@ -195,23 +198,23 @@ def test_prepare_with_and_without_factors(download: Path, capsys: pytest.Capture
     record = json.loads((download.parent / "work" / "prepare.json").read_text())
     assert record["left_out"] == ["MDA-001", "MDA-003"]
     assert "scaled by its factor 0.0002" in record["corrections"]["CHUM-002"][0]
-    assert np.allclose(prepared_pet(download, "CHUM-002"), prepared_pet(download, "MDA-002"), atol=0.02)
-    assert prepared_pet(download, "CHUM-001").mean() == pytest.approx(
-        prepared_pet(download, "MDA-002").mean(), rel=0.05
+    assert np.allclose(read_prepared_pet(download, "CHUM-002"), read_prepared_pet(download, "MDA-002"), atol=0.02)
+    assert read_prepared_pet(download, "CHUM-001").mean() == pytest.approx(
+        read_prepared_pet(download, "MDA-002").mean(), rel=0.05
     )
 
     (download.parent / "work" / "splits.json").unlink()
     table.write_text(FACTORS.replace("350e6", "280e6") + "MDA-001,7,,\n")
     assert prepare(download, *options[:2], "--estimate-suv") == 0
-    assert [one for one in problems(download) if one[1].startswith("suv")] == [
+    assert [row for row in read_problems(download) if row[1].startswith("suv")] == [
         ("warning", "suv-factor", "CHUM-002"), ("warning", "suv", "MDA-001"), ("warning", "suv-factor", "MDA-001"),
         ("warning", "suv-factor", "MDA-002"), ("warning", "suv", "MDA-003"),
     ]  # fmt: skip
     again = json.loads((download.parent / "work" / "prepare.json").read_text())
     assert (again["counts"]["written"], again["left_out"]) == (3, [])
     assert "from the uptake of" in again["corrections"]["MDA-003"][0]
-    warm = prepared_pet(download, "MDA-002") > 0.5
-    ratio = prepared_pet(download, "CHUM-002")[warm] / prepared_pet(download, "MDA-002")[warm]
+    warm = read_prepared_pet(download, "MDA-002") > 0.5
+    ratio = read_prepared_pet(download, "CHUM-002")[warm] / read_prepared_pet(download, "MDA-002")[warm]
     assert np.allclose(ratio, 350 / 280, rtol=0.01)
 
 
@@ -224,7 +227,7 @@ def test_prepare_with_and_without_factors(download: Path, capsys: pytest.Capture
 )
 def test_a_table_of_no_patient_is_an_error(tmp_path: Path, rows: str, says: str) -> None:
     with pytest.raises(InputError, match=rf"suv\.csv: {says}"):
-        table_of(tmp_path, f"pid,bqml_to_suvbw_factor\n{rows}")
+        read_factors(tmp_path, f"pid,bqml_to_suvbw_factor\n{rows}")
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

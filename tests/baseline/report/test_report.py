@@ -23,7 +23,7 @@ from baseline.report.report import (
 )
 from baseline.work import WorkFolders
 from contract.io.files import write_json
-from tests.baseline.prepared import head_record, planned_work
+from tests.baseline.prepared import head_record, make_planned_work
 from tests.baseline.report.records import list_charts
 from tests.conftest import head_json
 
@@ -73,7 +73,7 @@ def make_head_json(masks: str) -> dict[str, Any]:
 @pytest.fixture
 def work(tmp_path: Path) -> WorkFolders:
     """Write two folds of a network with two epochs: the training losses are 1 and 0 in the first fold, 3 and 1 in the second."""
-    planned = planned_work(tmp_path, plan=PLAN)
+    planned = make_planned_work(tmp_path, plan=PLAN)
     for fold, training in enumerate(([1.0, 0.0], [3.0, 1.0])):
         planned.final(fold).parent.mkdir(parents=True)
         content = {"network_weights": {"a": torch.ones(2)}, "logging": make_log(training, [2.0, 2.0])}
@@ -127,7 +127,7 @@ def test_existing_networks_and_masks_have_no_curve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
     """Only the spacing of the prepared images is known. A plan next to existing masks did not produce them."""
-    work = planned_work(tmp_path, plan=PLAN if source == "masks" else None)
+    work = make_planned_work(tmp_path, plan=PLAN if source == "masks" else None)
     write_json(work.heads_json, {"rfs": make_head_json("given masks" if source == "masks" else "out-of-fold masks")})
     networks = "none: the masks were given"
     if source == "networks":
