@@ -17,7 +17,7 @@ from baseline.heads.fitting import FittedHead, fit_target
 from baseline.heads.models.custom import with_custom_heads
 from baseline.heads.models.targets import with_families
 from contract.code import Code
-from tests.baseline.heads.models.test_custom import RFS_DAYS, heads_in, symmetric
+from tests.baseline.heads.models.test_custom import RFS_DAYS, load_custom_heads, make_symmetric_cohort
 from tests.examples.readme import EXAMPLES
 
 CODE = Code.from_folders([EXAMPLES / "mtlr"])
@@ -117,8 +117,10 @@ def test_a_log_linear_hazard_is_ranked() -> None:
 
 def test_it_takes_part_as_a_candidate() -> None:
     """Cross-validation of the heads fits it."""
-    target = with_custom_heads(RFS_DAYS, heads_in(EXAMPLES / "mtlr"))
+    target = with_custom_heads(RFS_DAYS, load_custom_heads(EXAMPLES / "mtlr"))
     assert [family.name for family in target.families][-1] == "mtlr:Head"
-    fitted = fit_target(with_families(RFS_DAYS, target.families[-1:]), symmetric(40), np.random.default_rng(0))
+    fitted = fit_target(
+        with_families(RFS_DAYS, target.families[-1:]), make_symmetric_cohort(40), np.random.default_rng(0)
+    )
     assert isinstance(fitted, FittedHead)
     assert len(fitted.tried) == 1

@@ -35,13 +35,13 @@ SETTINGS = ({"penalty": 0.1}, {"penalty": 0.01})
 FAMILIES = [Family("multinomial", fit_multinomial, SETTINGS, FEATURES)]
 
 
-def cohort_of(columns: Floats, values: Numbers, classes: Sequence[str] = CLASSES) -> HeadCohort:
+def make_cohort(columns: Floats, values: Numbers, classes: Sequence[str] = CLASSES) -> HeadCohort:
     rows = [dict(zip("abcd", map(float, row), strict=False)) for row in columns]
     return make_head_cohort(rows, Outcomes(np.asarray(values, dtype=np.int64), classes=tuple(classes)))
 
 
-def ordinal_data(patients: int, cuts: Sequence[float], seed: int = 0) -> tuple[Floats, Numbers]:
-    """Two standard normal columns; the latent score is 2 a - b with logistic noise, cut at `cuts`."""
+def draw_ordinal_data(patients: int, cuts: Sequence[float], seed: int = 0) -> tuple[Floats, Numbers]:
+    """Draw two standard normal columns, and classes of the score 2 a - b with logistic noise, separated at `cuts`."""
     rng = np.random.default_rng(seed)
     columns = rng.normal(size=(patients, 2))
     latent = columns @ [2.0, -1.0] + rng.logistic(size=patients)
@@ -52,17 +52,17 @@ def ordinal_data(patients: int, cuts: Sequence[float], seed: int = 0) -> tuple[F
 
 
 def test_the_trend_of_a_multinomial_head_by_hand() -> None:
-    """Weights 0, 1, 5 at places -1, 0, 1: (5 - 0) / 2. The class that never wins does not count."""
+    """Weights of 0, 1 and 5 at -1, 0 and 1 have the slope (5 - 0) / 2. The class that never wins does not count."""
     head = make_class_head({"N0": NEVER, "N1": 0.0, "N2": 0.0, "N3": 0.0}, term("a", 0.0, 0.0, 1.0, 5.0))
     assert compute_class_trends(head) == {"a": 2.5}
 
 
 @pytest.mark.parametrize("values", [[0, 1, 2, 3], [1, 3], [2]])
 def test_classes_without_patients_never_win(values: list[int]) -> None:
-    """Well separated patients of the other classes get their own."""
+    """Well separated patients of the other classes get their own class."""
     truth = np.array(values * 6)
     columns = np.stack([10.0 * truth, np.arange(len(truth)) % 5], axis=1)
-    patients = cohort_of(columns, truth)
+    patients = make_cohort(columns, truth)
     (head,) = fit_multinomial(patients, fit_scaled_terms(patients, FEATURES), SETTINGS[1:], np.random.default_rng(0))
     assert head.classes == CLASSES
     assert predict_classes(head.scores(patients), patients.possible).tolist() == truth.tolist()
@@ -75,7 +75,7 @@ def test_classes_without_patients_never_win(values: list[int]) -> None:
 
 
 def test_possible_classes_by_hand() -> None:
-    """No node leaves N0 alone, any number of nodes, or an unknown one, N1 to N3. Without a primary there is no T4."""
+    """Without a node only N0 is possible, otherwise or if unknown N1 to N3. Without a primary T4 is impossible."""
     rows = [{"gtvn_count": 0.0}, {"gtvn_count": 3.0}, {"age_years": 60.0}]
     expected = [[True, False, False, False], [False, True, True, True], [False, True, True, True]]
     assert mark_possible_classes(N_STAGE.answer, rows).tolist() == expected
@@ -85,7 +85,7 @@ def test_possible_classes_by_hand() -> None:
 
 
 def test_heads_learn_from_patients_whose_class_is_open() -> None:
-    """Left out: an N0 without nodes (decided), an N2 without nodes and an N0 with nodes (both impossible)."""
+    """An N0 without nodes (decided), an N2 without nodes and an N0 with nodes (both impossible) are left out."""
     rows = [{"gtvn_count": count} for count in (0.0, 0.0, 3.0, 3.0, 3.0)]
     outcomes = Outcomes(np.array([0, 2, 0, 1, 3]), classes=("N0", "N1", "N2", "N3"))
     patients = make_head_cohort(rows, outcomes, possible=mark_possible_classes(N_STAGE.answer, rows))
@@ -106,10 +106,10 @@ def test_the_answer_is_the_best_possible_class() -> None:
 
 
 def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
-    """Recalls, confusion matrix and comparators of both kinds; clinical variables do not see that the mask decides N0."""
+    """Recalls, confusion matrix and comparators agree for both kinds; clinical variables ignore that the mask decides N0."""
     values = np.array([0, 1, 0, 2, 0, 3] * 12)
     columns = np.stack([values * 4.0, np.arange(72) % 7], axis=1)
-    patients = cohort_of(columns, values, ("N0", "N1", "N2", "N3"))
+    patients = make_cohort(columns, values, ("N0", "N1", "N2", "N3"))
     features = patients.features.assign(gtvn_count=values.astype(float), age_years=60.0)
     possible = mark_possible_classes(N_STAGE.answer, [{"gtvn_count": float(value)} for value in values])
     patients = replace(patients, features=features, centres=tuple("ABC"[n % 3] for n in range(72)), possible=possible)
@@ -117,7 +117,7 @@ def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     for kind in ("nested", "leave_one_centre_out"):
         scored = document["n_stage"][kind]
-        codes = [("N0", "N1", "N2", "N3").index(one) for one in scored["class"]]
+        codes = [("N0", "N1", "N2", "N3").index(stage) for stage in scored["class"]]
         counts = np.zeros((4, 4), dtype=int)
         np.add.at(counts, (values, codes), 1)
         assert scored["confusion"] == counts.tolist()
@@ -125,7 +125,7 @@ def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
         assert list(scored["recall"].values()) == pytest.approx(recalls)
         assert scored["balanced_accuracy"] == pytest.approx(np.mean(recalls))
         assert scored["recall"]["N0"] == 1.0
-        rivals = {name: one["balanced_accuracy"] for name, one in scored["comparators"].items()}
+        rivals = {name: comparator["balanced_accuracy"] for name, comparator in scored["comparators"].items()}
         assert set(rivals) == {"clinical", "rule", "most_frequent"}
         assert rivals["most_frequent"] == 0.25
         assert set(scored["comparators"]["rule"]["class"]) == {"N0", "N1", "N2"}
@@ -133,12 +133,13 @@ def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
 
 
 def test_no_cross_validation_gives_t4_without_a_primary() -> None:
-    """`a` says T4 for every second T4 without a primary; none of its models, and no rule that learns the usual class
-    (T4 in the half of the patients), may follow.
+    """No model and no rule may answer T4 for a patient without a primary, even if T4 is right.
+
+    One in three patients with T4 has no primary, `a` predicts T4 for them too, and T4 is the most frequent class.
     """
     values = np.array([0, 3, 1, 3, 2, 3] * 12)
     rows = [{"gtvp_diameter_mm": None if n % 6 == 1 else 10.0 + 15 * v} for n, v in enumerate(values.tolist())]
-    patients = cohort_of(np.stack([values * 4.0, np.arange(72) % 7], axis=1), values)
+    patients = make_cohort(np.stack([values * 4.0, np.arange(72) % 7], axis=1), values)
     features = patients.features.assign(gtvp_diameter_mm=[row["gtvp_diameter_mm"] for row in rows], age_years=60.0)
     possible = mark_possible_classes(T_STAGE.answer, rows)
     patients = replace(patients, features=features, centres=tuple("ABC"[n % 3] for n in range(72)), possible=possible)
@@ -153,12 +154,12 @@ def test_no_cross_validation_gives_t4_without_a_primary() -> None:
 # Selection
 
 
-def test_classes_without_an_order_are_told_apart() -> None:
-    """The lowest and the highest class have a high `a`; `b` tells them apart."""
+def test_classes_without_an_order_are_separated() -> None:
+    """Both the lowest and the highest class have a high `a`; `b` separates them."""
     rng = np.random.default_rng(0)
     values = np.arange(240) % 4
     centres = np.array([[2.0, 2.0], [-2.0, 2.0], [-2.0, -2.0], [2.0, -2.0]])
-    patients = cohort_of(centres[values] + rng.normal(size=(240, 2)), values)
+    patients = make_cohort(centres[values] + rng.normal(size=(240, 2)), values)
     fitted = fit_target(with_families(T_STAGE, FAMILIES), patients, np.random.default_rng(0))
     assert fitted.model == "multinomial"
     assert fitted.out_of_fold > 0.9
@@ -166,16 +167,16 @@ def test_classes_without_an_order_are_told_apart() -> None:
 
 def test_permuted_classes_are_not_predicted() -> None:
     """Balanced accuracy of 240 patients in four classes has a standard error near 0.03 around 0.25."""
-    columns, values = ordinal_data(240, (-2.0, 0.5, 2.0))
-    patients = cohort_of(columns, np.random.default_rng(5).permutation(values))
+    columns, values = draw_ordinal_data(240, (-2.0, 0.5, 2.0))
+    patients = make_cohort(columns, np.random.default_rng(5).permutation(values))
     fitted = fit_target(with_families(T_STAGE, FAMILIES), patients, np.random.default_rng(0))
     assert 0.15 < fitted.out_of_fold < 0.37
 
 
 def test_rare_classes_are_predicted_as_often_as_they_occur_in_balance() -> None:
-    """One patient in twenty is T4: without class weights hardly any would be called so."""
-    columns, values = ordinal_data(400, (-2.0, 0.5, 4.5))
-    patients = cohort_of(columns, values)
+    """T4 is rare, one patient in twenty: without class weights it would hardly ever be predicted."""
+    columns, values = draw_ordinal_data(400, (-2.0, 0.5, 4.5))
+    patients = make_cohort(columns, values)
     fitted = fit_target(with_families(T_STAGE, FAMILIES[:1]), patients, np.random.default_rng(0))
     answers = predict_classes(fitted.head.scores(patients), patients.possible)
     recall = np.mean(answers[values == 3] == 3)
@@ -184,10 +185,10 @@ def test_rare_classes_are_predicted_as_often_as_they_occur_in_balance() -> None:
 
 
 def test_a_mask_that_decides_a_class_leaves_the_others_to_the_head() -> None:
-    """Every second patient has no node and is N0; `a` separates the rest without error, so all are right."""
+    """Half of the patients have no node and are N0; `a` separates the others without error, so all answers are right."""
     values = np.array([0, 1, 0, 2, 0, 3] * 10)
     columns = np.stack([values * 4.0, np.arange(60) % 7], axis=1)
-    patients = cohort_of(columns, values, ("N0", "N1", "N2", "N3"))
+    patients = make_cohort(columns, values, ("N0", "N1", "N2", "N3"))
     volumes = [{"gtvn_count": float(value)} for value in values]
     patients = replace(patients, possible=mark_possible_classes(N_STAGE.answer, volumes))
     fitted = fit_target(with_families(N_STAGE, FAMILIES), patients, np.random.default_rng(0))
@@ -198,7 +199,7 @@ def test_a_mask_that_decides_a_class_leaves_the_others_to_the_head() -> None:
 
 
 def test_scores_with_little_skill_are_balanced_near_their_mean() -> None:
-    """Normal scores of 580 positive and 8 negative patients, a tenth of a standard deviation apart.
+    """580 positive and 8 negative patients have normal scores, a tenth of a standard deviation apart.
 
     Where the slope is small the logistic function is nearly a line, and the mean probability is the mean of Platt's
     smoothed targets, so that both classes are equally likely near the mean score."""
@@ -213,11 +214,11 @@ def test_scores_with_little_skill_are_balanced_near_their_mean() -> None:
 def test_the_penalty_of_a_logistic_regression_applies_to_the_mean_loss(patients: int) -> None:
     """Half of the patients are positive with x = 1, half negative with x = -1: the mean loss is log(1 + exp(-w)).
 
-    With p w^2 / 2 added its slope is 0 where 1 / (1 + exp(w)) = p w, for p = 1 / (1 + e) at w = 1, however many
-    patients there are.
+    With p w^2 / 2 added its slope is 0 where 1 / (1 + exp(w)) = p w, for p = 1 / (1 + e) at w = 1, for any number of
+    patients.
     """
     positive = np.arange(patients) % 2 == 1
-    rows = [{"x": 1.0 if one else -1.0} for one in positive]
+    rows = [{"x": 1.0 if is_positive else -1.0} for is_positive in positive]
     cohort = make_head_cohort(rows, Outcomes(positive.astype(np.int64), classes=("0", "1")))
     terms = fit_scaled_terms(cohort, {"x": "identity"})
     (head,) = fit_logistic(cohort, terms, [{"penalty": 1 / (1 + np.e)}], np.random.default_rng(0))

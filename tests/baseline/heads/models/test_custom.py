@@ -1,4 +1,4 @@
-"""Entrants' heads in training: they compete, their faults are one line, and what is saved predicts as it did."""
+"""Custom heads in training compete with ours, have faults of one line, and predict the same after saving."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ FOREST = Path(__file__).parents[4] / "examples" / "survival_forest"
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """Modules that a test imports are forgotten after it."""
+def remove_imported_code() -> Iterator[None]:
+    """Remove the modules of custom code that a test has imported."""
     yield
     for name in [name for name in sys.modules if name.partition(".")[0] in ("my_code", FOREST.name)]:
         del sys.modules[name]
 
 
-def heads_in(folder: Path) -> CustomHeads:
+def load_custom_heads(folder: Path) -> CustomHeads:
     code = Code.from_folders([folder])
     return CustomHeads(code, code.find_classes("Head"))
 
 
-def symmetric(patients: int = 24, tilt: float = 0.0) -> HeadCohort:
-    """Patients with x of -1 to 1 in two centres; the larger |x|, the earlier the relapse. All relapse.
+def make_symmetric_cohort(patients: int = 24, tilt: float = 0.0) -> HeadCohort:
+    """Return patients of two centres with x from -1 to 1, who all relapse, and earlier with a larger |x|.
 
-    With a `tilt` the relapse is also earlier the larger x is, so that a model that is linear in x has skill.
+    With a `tilt` the relapse is also earlier with a larger x, so that a model that is linear in x has skill.
     """
     x = np.linspace(-1, 1, patients)
     rows = [{"x": float(value), "y": float(number % 5)} for number, value in enumerate(x)]
@@ -60,24 +60,26 @@ def symmetric(patients: int = 24, tilt: float = 0.0) -> HeadCohort:
     )
 
 
-def test_a_head_that_knows_better_wins_and_is_compared_alone(tmp_path: Path) -> None:
-    """Days fall in |x|, so that the entrant's head ranks all pairs of a fold rightly: its C-index alone is almost 1 (the
-    folds' scales differ a little). A Cox regression on x can't do better than chance by much. The ensemble holds both.
+def test_a_better_head_wins_and_is_a_comparator(tmp_path: Path) -> None:
+    """Days fall with |x|, so that the custom head ranks all pairs of a fold correctly, unlike a Cox regression on x.
+
+    The custom head has a C-index of almost 1 as a comparator (the scales of the folds differ a little). The ensemble holds
+    both heads.
     """
     few = with_families(RFS, [Family("Cox", fit_cox, RIDGE, use_unchanged(("x",)))])
-    target = with_custom_heads(few, heads_in(write_custom_head(tmp_path)))
-    record = cross_validate(target, symmetric(), "nested", 3)
+    target = with_custom_heads(few, load_custom_heads(write_custom_head(tmp_path)))
+    record = cross_validate(target, make_symmetric_cohort(), "nested", 3)
     assert record.comparators[REFERENCE].c_index > 0.98
     assert {expert.name for fold in record.folds for expert in fold.experts} == {"Cox", REFERENCE}
-    alone = cross_validate(few, symmetric(), "nested", 3)
-    assert alone.c_index < 0.8 < record.c_index
-    assert [fold.tried["Cox"] for fold in record.folds] == [fold.tried["Cox"] for fold in alone.folds]
+    cox = cross_validate(few, make_symmetric_cohort(), "nested", 3)
+    assert cox.c_index < 0.8 < record.c_index
+    assert [fold.tried["Cox"] for fold in record.folds] == [fold.tried["Cox"] for fold in cox.folds]
 
 
 @pytest.mark.slow
-def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
-    """With two processes, through JSON and the files below a folder. Its score is (|x| - mean) / sd by hand."""
-    own, cohort = heads_in(write_custom_head(tmp_path)), symmetric(tilt=500.0)
+def test_a_saved_head_predicts_the_same(tmp_path: Path) -> None:
+    """Heads are fitted in two processes, and read from JSON and a folder. The score is (|x| - mean) / sd by hand."""
+    own, cohort = load_custom_heads(write_custom_head(tmp_path)), make_symmetric_cohort(tilt=500.0)
     target = with_custom_heads(with_families(RFS_DAYS, [Family("Cox", fit_cox, RIDGE, use_unchanged(("x",)))]), own)
     fitted = fit_targets([(target, cohort)], 0, jobs=2, save=partial(own.save_heads, folder=tmp_path / "heads"))
     record = fitted.heads["rfs"].model_dump(mode="json")
@@ -96,10 +98,10 @@ def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", [1e-12, 1e9])
 def test_the_unit_of_a_score_does_not_matter(tmp_path: Path, unit: float) -> None:
-    """The score is standardised by its own mean and standard deviation in every unit."""
+    """Scores are standardised by their mean and standard deviation in every unit."""
     code = write_custom_head(tmp_path, ("            return -np.abs", f"            return {unit} * -np.abs"))
     (code / "__init__.py").write_text((code / "__init__.py").read_text().replace("return x\n", f"return {unit} * x\n"))
-    own, cohort = heads_in(code), symmetric()
+    own, cohort = load_custom_heads(code), make_symmetric_cohort()
     target = with_custom_heads(with_families(RFS, []), own)
     head = own.save_heads(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path / "heads")
     (part,) = list_custom_heads(head)
@@ -107,12 +109,12 @@ def test_the_unit_of_a_score_does_not_matter(tmp_path: Path, unit: float) -> Non
 
 
 def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
-    """Of T1 to T4 the patients have T1, T2 and T4; the head gets the three, and T3 the lowest score."""
+    """Patients have only T1, T2 and T4; the head gets these three classes, and T3 has the lowest score."""
     stages = np.arange(30) % 3
     rows = [{"x": float(stage)} for stage in stages]
     names = tuple(map(str, T_STAGE.answer.classes))
     cohort = make_head_cohort(rows, Outcomes(np.array([0, 1, 3])[stages], classes=names))
-    own = heads_in(write_custom_head(tmp_path))
+    own = load_custom_heads(write_custom_head(tmp_path))
     families = with_custom_heads(T_STAGE, own).families
     assert families[-1].name == REFERENCE
     fitted = fit_target(with_families(T_STAGE, families[-1:]), cohort, np.random.default_rng(0))
@@ -159,30 +161,32 @@ def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
     ],
 )
 def test_every_fault_is_one_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
-    own = heads_in(write_custom_head(tmp_path, change))
+    own = load_custom_heads(write_custom_head(tmp_path, change))
 
     def fit() -> None:
         target = with_custom_heads(with_families(RFS, RFS.families[:1]), own)
-        fit_targets([(target, symmetric())], 0, save=partial(own.save_heads, folder=tmp_path / "heads"))
+        fit_targets([(target, make_symmetric_cohort())], 0, save=partial(own.save_heads, folder=tmp_path / "heads"))
 
     with pytest.raises(ModelPackageError, match=rf"^head my_code:Head.*{message}"):
         fit()
 
 
-def test_a_head_that_cannot_give_an_answer_stays_away(tmp_path: Path) -> None:
-    """A head of risks alone is no candidate for a class."""
-    own = heads_in(write_custom_head(tmp_path, ("    def __init__", "    kinds = ('risk',)\n    def __init__")))
+def test_a_head_that_cannot_give_an_answer_is_not_a_candidate(tmp_path: Path) -> None:
+    """Heads that answer only risks are not candidates for a class."""
+    own = load_custom_heads(
+        write_custom_head(tmp_path, ("    def __init__", "    kinds = ('risk',)\n    def __init__"))
+    )
     assert REFERENCE not in with_custom_heads(T_STAGE, own).comparators
     assert REFERENCE in with_custom_heads(RFS, own).comparators
 
 
 def test_two_of_several_classes_share_one_score(tmp_path: Path) -> None:
-    """T2 and T4 alone occur; |x| is 1 and 3, so that T4 scores (|x| - 2) / 1 against 0 of T2. The others never win."""
+    """Only T2 and T4 occur; |x| is 1 and 3, so that T4 scores (|x| - 2) / 1 and T2 scores 0. T1 and T3 never win."""
     stages = np.array([1, 3] * 8)
     cohort = make_head_cohort(
         [{"x": float(stage)} for stage in stages], Outcomes(stages, classes=tuple(map(str, T_STAGE.answer.classes)))
     )
-    own = heads_in(write_custom_head(tmp_path))
+    own = load_custom_heads(write_custom_head(tmp_path))
     fit = with_custom_heads(T_STAGE, own).families[-1].fit
     (fitted,) = fit(cohort, (), ({},), np.random.default_rng(0))
     head = bind_code(own.save_heads(fitted, cohort, tmp_path / "heads"), own.code, tmp_path / "heads")
@@ -190,7 +194,7 @@ def test_two_of_several_classes_share_one_score(tmp_path: Path) -> None:
 
 
 def test_a_head_without_its_code_is_refused(tmp_path: Path) -> None:
-    own, cohort = heads_in(write_custom_head(tmp_path)), symmetric()
+    own, cohort = load_custom_heads(write_custom_head(tmp_path)), make_symmetric_cohort()
     target = with_families(RFS, with_custom_heads(RFS, own).families[-1:])
     head = own.save_heads(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path)
     with pytest.raises(ModelPackageError, match=r"^head my_code:Head: no code my_code"):
@@ -200,13 +204,13 @@ def test_a_head_without_its_code_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
-    """The mean of the others stays: (3 - 1) / 2 = 1 by hand. Alone, a failing head is an error."""
+    """Only the other expert answers, (3 - 1) / 2 = 1 by hand. A failing head without other experts is an error."""
     part = CustomHead(hook=REFERENCE, folder="rfs/x", features=("x",))
 
-    def fails(_patients: object) -> None:
+    def fail(_patients: object) -> None:
         raise ModelPackageError("head my_code:Head: predict", "ZeroDivisionError")
 
-    failing = part.with_predict(fails)  # type: ignore[arg-type]
+    failing = part.with_predict(fail)  # type: ignore[arg-type]
     steady = make_linear_head(intercept=3.0)
     experts = [{"name": "ours", "mean": 1.0, "sd": 2.0, "head": steady}, {"name": "own", "mean": 0.0, "sd": 1.0}]
     head = EnsembleHead.model_validate({"experts": (experts[0], {**experts[1], "head": failing})})

@@ -1,4 +1,4 @@
-"""Which candidates enter the ensemble, on which scale, what it is worth, and the head that it becomes."""
+"""Candidates of the ensemble, their scales and weights, its metric, and the head that it becomes."""
 
 from __future__ import annotations
 
@@ -37,35 +37,40 @@ FEATURES = ("age", "volume", "suv_max")
 
 
 def test_stages_need_nearly_the_best_metric_and_risks_are_weighted_by_skill() -> None:
-    """Four classes: chance 1/4. Best 0.80: the floor is 0.25 + 0.95 x 0.55 = 0.7725; best 0.26: it is 0.25 + 0.02.
+    """Chance is 1/4 with four classes. If 0.80 is the best metric, the minimum is 0.25 + 0.95 x 0.55 = 0.7725.
 
-    Risks: 0.3 squared is 0.09; a C-index below 0.5 has the weight 0."""
+    If 0.26 is the best, the minimum is 0.25 + 0.02. Risks are weighted by the squared distance of the C-index from 0.5;
+    a C-index below 0.5 has the weight 0.
+    """
     classes = tuple(map(str, T_STAGE.answer.classes))
     stages = make_head_cohort([{}] * 4, Outcomes(np.arange(4), classes=classes))
 
-    def names_of(*metrics: float) -> str:
+    def select_names(*metrics: float) -> str:
         candidates = [
             Candidate(Family(name, make_unfitted_heads, ({},)), {}, np.zeros(4), metric)
             for name, metric in zip("abc", metrics, strict=False)
         ]
         assert RFS.weigh_candidates(candidates, stages) == pytest.approx([max(m - 0.5, 0) ** 2 for m in metrics])
         weights = T_STAGE.weigh_candidates(candidates, stages)
-        return "".join(one.name for one, weight in zip(candidates, weights, strict=True) if weight)
+        return "".join(candidate.name for candidate, weight in zip(candidates, weights, strict=True) if weight)
 
-    assert names_of(0.8, 0.773, 0.772) == "ab"
-    assert names_of(0.26, 0.265) == ""
+    assert select_names(0.8, 0.773, 0.772) == "ab"
+    assert select_names(0.26, 0.265) == ""
 
 
 def test_scales_by_hand() -> None:
-    """Scores 1, 3: mean 2, standard deviation 1. Classes -1 and 1 around each patient's mean: 1; `NEVER` is left out.
-    Constant scores are not stretched, although the mean of 0.1, 0.1 and 0.1 is not exactly 0.1."""
+    """Scores of 1 and 3 have the mean 2 and the standard deviation 1. Constant scores are not stretched.
+
+    Classes at -1 and 1 around the mean of each patient have the standard deviation 1, and `NEVER` is left out. The
+    mean of 0.1, 0.1 and 0.1 is not exactly 0.1.
+    """
     assert compute_scale(np.array([1.0, 3.0])) == (2.0, 1.0)
     assert compute_scale(np.full(3, 0.1)) == (pytest.approx(0.1), 1.0)
     assert compute_scale(np.array([[4.0, 6.0, NEVER], [11.0, 9.0, NEVER]])) == (0.0, 1.0)
 
 
-def survivors(patients: int = 300, seed: int = 5) -> HeadCohort:
-    """Two independent drivers of the hazard, each a feature, and a third feature of noise."""
+def make_cohort(patients: int = 300, seed: int = 5) -> HeadCohort:
+    """Return patients with two features that drive the hazard independently, and a feature of noise."""
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(patients, 3))
     time, censored = rng.exponential(1000 / np.exp(values[:, 0] + values[:, 1])), rng.exponential(1500, patients)
@@ -76,7 +81,7 @@ def survivors(patients: int = 300, seed: int = 5) -> HeadCohort:
 FAMILIES = tuple(Family(name, fit_cox, ({"penalty": 0.1},), {name: "identity"}) for name in ("x", "y", "noise"))
 
 
-def ensemble_of(families: tuple[Family, ...], cohort: HeadCohort, rng: np.random.Generator) -> CandidateEnsemble:
+def build_ensemble(families: tuple[Family, ...], cohort: HeadCohort, rng: np.random.Generator) -> CandidateEnsemble:
     target = with_families(RFS, families)
     folds = target.make_folds(cohort, rng)
     candidates = select_candidates(cohort, families, folds, target.selection_metric, rng)
@@ -84,10 +89,12 @@ def ensemble_of(families: tuple[Family, ...], cohort: HeadCohort, rng: np.random
 
 
 def test_two_experts_that_see_half_of_the_truth_are_better_together() -> None:
-    """Each driver alone gives a C-index near 0.67, their sum near 0.75. The ensemble is one linear head on the scale of
-    a log partial hazard: refitted slopes are 1 each."""
-    cohort, rng = survivors(), np.random.default_rng(0)
-    ensemble = ensemble_of(FAMILIES[:2], cohort, rng)
+    """A single driver gives a C-index near 0.67, the sum of both near 0.75.
+
+    The ensemble is a linear head on the scale of a log partial hazard, so that both refitted slopes are 1.
+    """
+    cohort, rng = make_cohort(), np.random.default_rng(0)
+    ensemble = build_ensemble(FAMILIES[:2], cohort, rng)
     assert ensemble.name == "weighted mean of x (48%) + y (52%)"
     assert ensemble.weights == pytest.approx((0.5, 0.5), abs=0.1)
     assert ensemble.metric > max(ensemble.tried.values()) + 0.05
@@ -97,41 +104,42 @@ def test_two_experts_that_see_half_of_the_truth_are_better_together() -> None:
     assert {term.feature: term.weights[0] for term in head.terms} == pytest.approx({"x": 1.0, "y": 1.0}, abs=0.25)
 
 
-def test_the_best_candidate_answers_alone_where_none_is_an_expert() -> None:
-    """Four stages of which no model tells more than chance, 0.25; of the two best ones the first is used."""
+def test_the_best_candidate_answers_if_no_candidate_is_an_expert() -> None:
+    """No model predicts four stages better than chance, 0.25; of the two best models the first is used."""
     classes = tuple(map(str, T_STAGE.answer.classes))
     stages = make_head_cohort([{}] * 4, Outcomes(np.arange(4), classes=classes))
     metrics = {"a": 0.2, "b": 0.25, "c": 0.25}
     candidates = [
-        Candidate(Family(name, make_unfitted_heads, ({},)), {}, np.zeros((4, 4)), one) for name, one in metrics.items()
+        Candidate(Family(name, make_unfitted_heads, ({},)), {}, np.zeros((4, 4)), metric)
+        for name, metric in metrics.items()
     ]
     ensemble = make_ensemble(T_STAGE, stages, candidates)
     assert (ensemble.name, ensemble.metric, ensemble.tried) == ("b", 0.25, metrics)
 
 
 def test_weights_by_hand() -> None:
-    """C-indices of 0.7, 0.6 and 0.4: squared distances from 0.5 of 0.04, 0.01 and 0, shares of 80% and 20%."""
-    cohort, rng = survivors(50), np.random.default_rng(0)
+    """C-indices of 0.7, 0.6 and 0.4 have squared distances of 0.04, 0.01 and 0 from 0.5: the shares are 80% and 20%."""
+    cohort, rng = make_cohort(50), np.random.default_rng(0)
     scores = {"a": rng.normal(size=50), "b": rng.normal(size=50), "c": rng.normal(size=50)}
     candidates = [
-        Candidate(family(name), {}, scores[name], metric) for name, metric in (("a", 0.7), ("b", 0.6), ("c", 0.4))
+        Candidate(make_family(name), {}, scores[name], metric) for name, metric in (("a", 0.7), ("b", 0.6), ("c", 0.4))
     ]
     ensemble = make_ensemble(RFS, cohort, candidates)
     assert ensemble.name == "weighted mean of a (80%) + b (20%)"
-    assert [one.weight for one in ensemble.records] == pytest.approx([0.8, 0.2])
+    assert [record.weight for record in ensemble.records] == pytest.approx([0.8, 0.2])
     a, b = ((scores[name] - scores[name].mean()) / scores[name].std() for name in "ab")
     np.testing.assert_allclose(ensemble.scores, ensemble.slope * (0.8 * a + 0.2 * b))
 
 
-def family(name: str) -> Family:
+def make_family(name: str) -> Family:
     return Family(name, make_unfitted_heads, ({},), {name: "identity"})
 
 
-def test_the_clinical_family_answers_where_no_family_has_skill() -> None:
-    """The only family scores against the hazard; its fallback is the family on clinical variables."""
-    cohort = survivors()
-    reverse = Family("reverse", fit_reverse, ({},), {"x": "identity"})
-    target = replace(with_families(RFS, [reverse]), fallback_family=family("y"))
+def test_the_clinical_family_answers_if_no_family_has_skill() -> None:
+    """Scores of the only family fall with the hazard, so the family on clinical variables answers."""
+    cohort = make_cohort()
+    reverse = Family("reverse", fit_reversed, ({},), {"x": "identity"})
+    target = replace(with_families(RFS, [reverse]), fallback_family=make_family("y"))
     ensemble = select_ensemble(target, cohort, np.random.default_rng(0))
     assert ensemble.tried["reverse"] < 0.5
     assert ensemble.name == "y"
@@ -139,23 +147,24 @@ def test_the_clinical_family_answers_where_no_family_has_skill() -> None:
     start = "No candidate was better than chance (1 tried); the out-of-fold C-index of"
     assert ensemble.reason == f"{start} y is {metric:.3f}."
     assert fit_ensemble(ensemble, cohort, np.random.default_rng(0)).features == ("y",)
-    alone = select_ensemble(with_families(RFS, [reverse]), cohort, np.random.default_rng(0))
-    assert (alone.name, alone.reason) == ("reverse", "")  # a comparator answers without skill, too
+    without_fallback = select_ensemble(with_families(RFS, [reverse]), cohort, np.random.default_rng(0))
+    assert (without_fallback.name, without_fallback.reason) == ("reverse", "")  # as a comparator without skill
 
 
 def test_a_fallback_without_features_answers_nothing() -> None:
-    """An edition without clinical variables: equal scores of all patients are no better than a model without skill."""
-    reverse = Family("reverse", fit_reverse, ({},), {"x": "identity"})
+    """Without clinical variables all patients have equal scores, which are no better than a model without skill."""
+    reverse = Family("reverse", fit_reversed, ({},), {"x": "identity"})
     empty = Family("clinical variables", fit_cox, ({"penalty": 0.1},), {})
     target = replace(with_families(RFS, [reverse]), fallback_family=empty)
-    ensemble = select_ensemble(target, survivors(), np.random.default_rng(0))
+    ensemble = select_ensemble(target, make_cohort(), np.random.default_rng(0))
     assert (ensemble.name, ensemble.reason) == ("reverse", "")
 
 
-def test_a_forest_alone_scores_log_partial_hazards() -> None:
-    """The hazard follows x times y, which only the forest sees. Martingale residuals differ by less than hazards do.
+def test_a_single_forest_scores_log_partial_hazards() -> None:
+    """Only the forest learns that the hazard follows x times y. Martingale residuals vary less than hazards.
 
-    A Cox regression on the ensemble's out-of-fold scores has the slope 1, so that the predicted days spread rightly."""
+    A Cox regression on the ensemble's out-of-fold scores has the slope 1, so that the predicted days vary correctly.
+    """
     rng = np.random.default_rng(3)
     values = rng.normal(size=(300, 2))
     hazard = np.exp(1.5 * values[:, 0] * values[:, 1])
@@ -163,7 +172,7 @@ def test_a_forest_alone_scores_log_partial_hazards() -> None:
     outcomes = Outcomes((time <= censored).astype(int), np.minimum(time, censored))
     cohort = make_head_cohort([{"x": float(x), "y": float(y)} for x, y in values], outcomes)
     (forest,) = (family for family in RFS.families if family.fit is fit_risk_forest)
-    reverse = Family("reverse", fit_reverse, ({},), {"x": "identity"})
+    reverse = Family("reverse", fit_reversed, ({},), {"x": "identity"})
     target = with_families(RFS, [reverse, forest])
     folds = target.make_folds(cohort, rng)
     candidates = select_candidates(cohort, target.families, folds, target.selection_metric, rng)
@@ -177,19 +186,20 @@ def test_a_forest_alone_scores_log_partial_hazards() -> None:
     np.testing.assert_allclose(head.scores(cohort), ensemble.slope * (scores - mean) / sd)
 
 
-def fit_reverse(
+def fit_reversed(
     cohort: HeadCohort, terms: Sequence[Term], settings: Sequence[Mapping[str, float]], _rng: np.random.Generator
 ) -> list[LinearHead]:
-    return [make_linear_head(*(one.model_copy(update={"weights": (-1.0,)}) for one in terms)) for _ in settings]
+    return [make_linear_head(*(term.model_copy(update={"weights": (-1.0,)}) for term in terms)) for _ in settings]
 
 
 def test_weights_by_skill_are_not_optimistic_without_an_effect() -> None:
-    """Null: outcomes do not depend on the features. The nested C-index is 0.5 in the mean of 40 cohorts.
+    """The mean nested C-index of 40 cohorts is 0.5 if outcomes do not depend on the features.
 
-    The standard deviation of one C-index is near 0.05, so that the mean's standard error is near 0.008."""
+    The standard deviation of a C-index is near 0.05, and the standard error of the mean near 0.008.
+    """
     values = []
     for seed in range(40):
-        rng, cohort = np.random.default_rng(seed), survivors(60, seed)
+        rng, cohort = np.random.default_rng(seed), make_cohort(60, seed)
         cohort = replace(cohort, outcomes=cohort.outcomes.pick(rng.permutation(60)))
         predictions = cross_validate_nested(with_families(RFS, FAMILIES), cohort, rng)
         values.append(c_index(cohort.outcomes, predictions.scores))
@@ -199,57 +209,63 @@ def test_weights_by_skill_are_not_optimistic_without_an_effect() -> None:
 # The head
 
 
-def random_head(rng: np.random.Generator, shared: list[Term]) -> LinearHead:
-    """Some of the shared terms with weights of its own, and a term that only this head has."""
-    terms = [one.model_copy(update={"weights": (float(rng.normal()),)}) for one in shared if rng.random() < 0.7]
+def draw_head(rng: np.random.Generator, shared: list[Term]) -> LinearHead:
+    """Draw a head with new weights for some of the shared terms, and a term of its own."""
+    terms = [known.model_copy(update={"weights": (float(rng.normal()),)}) for known in shared if rng.random() < 0.7]
     own = term("age", float(rng.normal()), fill=1.0, mean=float(rng.normal()), sd=2.0)
     return make_linear_head(*terms, own, intercept=float(rng.normal()))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_the_folded_head_scores_as_the_weighted_mean_of_its_experts(seed: int, count: int) -> None:
-    """Naive oracle: each head scores on its own, with missing and extreme (clipped) values."""
+    """Scores equal the weighted mean of the single heads' scores, with missing and extreme (clipped) values."""
     rng = np.random.default_rng(seed)
     shared = [
         term(name, transform=kind, fill=rng.normal(), mean=rng.normal(), sd=rng.uniform(0.1, 3))
         for name, kind in zip(FEATURES, ("identity", "log1p", "identity"), strict=True)
     ]
-    heads = [random_head(rng, shared) for _ in range(count)]
+    heads = [draw_head(rng, shared) for _ in range(count)]
     scales = [(float(rng.normal()), float(rng.uniform(0.1, 5))) for _ in heads]
     weights = rng.uniform(0.1, 3, count)
     experts = [
-        expert(str(number), *scale, head, weight)
+        make_expert(str(number), *scale, head, weight)
         for number, (scale, head, weight) in enumerate(zip(scales, heads, weights.tolist(), strict=True))
     ]
-    one = combine_experts(experts)
+    combined = combine_experts(experts)
     for _ in range(5):
         values = rng.normal(0, 1, 3) * rng.choice([1.0, 100.0])
         row = {name: None if rng.random() < 0.2 else float(v) for name, v in zip(FEATURES, values, strict=True)}
         naive = [(score(head, row) - mean) / sd for (mean, sd), head in zip(scales, heads, strict=True)]
-        assert score(one, row) == pytest.approx(weights @ naive / weights.sum(), rel=1e-9, abs=1e-9)
+        assert score(combined, row) == pytest.approx(weights @ naive / weights.sum(), rel=1e-9, abs=1e-9)
         complete = row | {"age": 0.5}  # an expert without a known feature would be left out
-        assert score(EnsembleHead(experts=tuple(experts)), complete) == pytest.approx(score(one, complete), rel=1e-9)
-    assert len(one.terms) <= len(FEATURES) + count
+        assert score(EnsembleHead(experts=tuple(experts)), complete) == pytest.approx(
+            score(combined, complete), rel=1e-9
+        )
+    assert len(combined.terms) <= len(FEATURES) + count
 
 
-def expert(name: str, mean: float, sd: float, head: LinearHead, weight: float = 1.0) -> Expert:
+def make_expert(name: str, mean: float, sd: float, head: LinearHead, weight: float = 1.0) -> Expert:
     return Expert(name=name, mean=mean, sd=sd, weight=weight, head=head)
 
 
 def test_equal_terms_are_added_by_hand() -> None:
-    """Weights 2 / 4 and 1 / 1, halved: 0.25 + 0.5 = 0.75. Intercepts (3 - 1) / 4 and (0 - 2) / 1, halved: -0.75."""
+    """Weights of 2 / 4 and 1 / 1 have the mean 0.75, intercepts of (3 - 1) / 4 and (0 - 2) / 1 the mean -0.75."""
     first, second = make_linear_head(term("x", 2.0), intercept=3.0, scale="a"), make_linear_head(term("x"), scale="b")
-    head = combine_experts([expert("a", 1.0, 4.0, first), expert("b", 2.0, 1.0, second)])
+    head = combine_experts([make_expert("a", 1.0, 4.0, first), make_expert("b", 2.0, 1.0, second)])
     assert head == make_linear_head(term("x", 0.75), intercept=-0.75, scale="a and b")
-    apart = combine_experts([expert("a", 0.0, 1.0, first), expert("b", 0.0, 1.0, make_linear_head(term("x", sd=1.5)))])
+    apart = combine_experts(
+        [make_expert("a", 0.0, 1.0, first), make_expert("b", 0.0, 1.0, make_linear_head(term("x", sd=1.5)))]
+    )
     assert len(apart.terms) == 2  # of another scaling
 
 
 def test_heads_of_classes_are_folded_class_by_class() -> None:
-    """T1: (1 / 2 + 3) / 2 = 1.75. T3 has no training patients in either head and never wins."""
+    """T1 scores (1 / 2 + 3) / 2 = 1.75. T3 has no training patients in either head and never wins."""
 
-    def classes(weight: float) -> LinearHead:
+    def make_classes(weight: float) -> LinearHead:
         return make_class_head({"T1": 0.0, "T3": NEVER}, term("x", weight, 0.0))
 
-    head = combine_experts([expert("a", 0.0, 2.0, classes(1.0)), expert("b", 0.0, 1.0, classes(3.0))])
+    head = combine_experts(
+        [make_expert("a", 0.0, 2.0, make_classes(1.0)), make_expert("b", 0.0, 1.0, make_classes(3.0))]
+    )
     assert score(head, {"x": 1.0}) == {"T1": 1.75, "T3": NEVER}

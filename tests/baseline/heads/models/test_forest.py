@@ -1,4 +1,4 @@
-"""Forests: residuals by hand, predictions equal to scikit-learn's, skill on interactions, and no skill without one."""
+"""Forests: residuals by hand, predictions equal to scikit-learn's, and skill only if there is an interaction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = ("a", "b", "c")
 
 
 def draw_cohort(patients: int, seed: int, effect: float, *, is_risk: bool = True) -> HeadCohort:
-    """The product of two of three features drives the outcome; a tenth of the values is missing."""
+    """Draw outcomes that the product of two of three features drives; a tenth of the values is missing."""
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(patients, 3))
     score = effect * values[:, 0] * values[:, 1]
@@ -37,13 +37,13 @@ def draw_cohort(patients: int, seed: int, effect: float, *, is_risk: bool = True
 
 
 def test_residuals_by_hand() -> None:
-    """Events on days 1 and 3, censored on days 1 and 5: the hazard is 1/4 after day 1, and 1/4 + 1/2 after day 3."""
+    """Events are on days 1 and 3, censorings on days 1 and 5: the hazard is 1/4 after day 1, 1/4 + 1/2 after day 3."""
     outcomes = Outcomes(np.array([1, 0, 1, 0]), np.array([1.0, 1.0, 3.0, 5.0]))
     assert compute_martingale_residuals(outcomes).tolist() == [0.75, -0.25, 0.25, -0.75]
 
 
 def test_lifelines_agrees_on_residuals() -> None:
-    """lifelines adds the parts of tied events one by one, so that the times differ here."""
+    """lifelines adds the parts of tied events one by one, so this cohort has no ties."""
     outcomes = draw_cohort(60, 1, 1.0).outcomes
     fitted = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(outcomes.times_days, outcomes.positive)
     hazard = fitted.cumulative_hazard_at_times(outcomes.times_days).to_numpy()
@@ -52,7 +52,7 @@ def test_lifelines_agrees_on_residuals() -> None:
 
 
 def test_scikit_learn_predicts_the_same() -> None:
-    """The trees are stored with the shortest decimals in single precision; splits are the same for every patient."""
+    """Trees are stored with the shortest decimals in single precision; splits are the same for every patient."""
     rng = np.random.default_rng(0)
     columns, response = rng.normal(size=(300, 4)).round(2), rng.normal(size=300)
     model = RandomForestRegressor(20, min_samples_leaf=2, max_features="sqrt", random_state=0).fit(columns, response)
@@ -79,7 +79,7 @@ def test_an_interaction_is_learnt_and_survives_json(is_risk: bool) -> None:
 
 @pytest.mark.parametrize("is_risk", [True, False])
 def test_no_skill_without_an_effect(is_risk: bool) -> None:
-    """Null: the mean over 20 cohorts of 200 fresh patients is 0.5; its standard error is below 0.01."""
+    """Without an effect the mean over 20 cohorts of 200 new patients is 0.5; its standard error is below 0.01."""
     fit, measure = (fit_risk_forest, c_index) if is_risk else (fit_class_forest, area_under_curve)
     values = []
     for seed in range(20):

@@ -1,4 +1,4 @@
-"""Cox regression and its baseline hazard by hand, and against lifelines."""
+"""Cox regression and its baseline hazard, compared with computations by hand and with lifelines."""
 
 from __future__ import annotations
 
@@ -31,16 +31,20 @@ from tests.baseline.prepared import RFS
 
 
 def test_two_patients_by_hand() -> None:
-    """The patient with x = 1 relapses first: log likelihood b - log(e^b + 1), over two patients, less b^2 / 2 x 0.1.
-    Its derivative 1 / (2 (e^b + 1)) - 0.1 b is 0 at the coefficient."""
+    """Patient x = 1 relapses first: the log likelihood is b - log(e^b + 1), over two patients, less b^2 / 2 x 0.1.
+
+    The derivative 1 / (2 (e^b + 1)) - 0.1 b is 0 at the coefficient.
+    """
     (weight,) = fit_cox_weights(np.array([[1.0], [0.0]]), Outcomes(np.array([1, 0]), np.array([1.0, 2.0])), 0.1)
     assert 1 / (2 * (np.exp(weight) + 1)) == pytest.approx(0.1 * weight, abs=1e-5)
 
 
 def test_ties_by_hand() -> None:
-    """Of three patients two relapse on one day: Efron's denominators are a + b + c and (a + b) / 2 + c. With x = 1, 0,
-    0 the derivative of the log likelihood at 0 is 1 - 1 / 3 - (1 / 2) / 2 = 5 / 12; a strong penalty p on three
-    patients gives a coefficient near 5 / (36 p)."""
+    """Two of three patients relapse on the same day: Efron's denominators are a + b + c and (a + b) / 2 + c.
+
+    With x = 1, 0, 0 the derivative of the log likelihood at 0 is 1 - 1 / 3 - (1 / 2) / 2 = 5 / 12. A strong penalty p on
+    three patients gives a coefficient near 5 / (36 p).
+    """
     outcomes = Outcomes(np.array([1, 1, 0]), np.array([5.0, 5.0, 5.0]))
     (weight,) = fit_cox_weights(np.array([[1.0], [0.0], [0.0]]), outcomes, 100.0)
     assert weight == pytest.approx(5 / 3600, rel=0.01)
@@ -48,7 +52,7 @@ def test_ties_by_hand() -> None:
 
 @pytest.mark.parametrize("penalty", [0.01, 0.3])
 def test_lifelines_agrees(penalty: float) -> None:
-    """120 patients, whole months, so that there are many ties; columns of different scales, which lifelines equals."""
+    """Coefficients of 120 patients with many ties (whole months) and columns on different scales equal lifelines'."""
     rng = np.random.default_rng(2)
     columns = rng.normal(size=(120, 6)) * [1.0, 1.0, 0.5, 2.0, 1.0, 0.1]
     time = rng.exponential(20 / np.exp(columns[:, 0] - 0.5 * columns[:, 1]))
@@ -59,7 +63,7 @@ def test_lifelines_agrees(penalty: float) -> None:
 
 
 def test_more_features_than_patients() -> None:
-    """The ridge has one minimum, and both find it."""
+    """Both implementations find the only minimum of the ridge."""
     rng = np.random.default_rng(3)
     columns, outcomes = rng.normal(size=(24, 60)), Outcomes(np.arange(24) % 3 == 0, np.ceil(rng.exponential(20, 24)))
     ours, theirs = (fit(columns, outcomes, 0.03) for fit in (fit_cox_weights, fit_lifelines_weights))
@@ -67,7 +71,7 @@ def test_more_features_than_patients() -> None:
 
 
 def test_lifelines_fits_the_head_of_the_package() -> None:
-    """The weights are lifelines' to the last digit; those of the loops differ by up to 1e-4."""
+    """Weights of the head are exactly lifelines' weights; our own implementation differs by up to 1e-4."""
     rng = np.random.default_rng(4)
     values = rng.normal(size=(60, 2))
     rows = [{"total_volume_ml": float(np.exp(a)), "age_years": float(b)} for a, b in values]
@@ -91,8 +95,11 @@ def test_nothing_to_fit() -> None:
 
 
 def test_product_limit_by_hand() -> None:
-    """Hazard ratios 1, 2, 1, 4. Event on day 10, 1 of 8: -ln(7/8) = 0.133531; on day 30, 1 of 5: -ln(4/5) = 0.223144.
-    Follow-up ends on day 50, and each step rises within a thousandth of it, 0.05 days."""
+    """Hazard ratios are 1, 2, 1 and 4; the hazard of the event on day 10, 1 of 8, is -ln(7/8) = 0.133531.
+
+    The hazard on day 30, 1 of 5, is -ln(4/5) = 0.223144. Follow-up ends on day 50, and each step rises within a thousandth
+    of the follow-up, 0.05 days.
+    """
     outcomes = Outcomes(np.array([1, 0, 1, 0]), np.array([10.0, 20.0, 30.0, 50.0]))
     survival = estimate_baseline_survival(outcomes, np.log([1.0, 2.0, 1.0, 4.0]))
     assert survival.days == pytest.approx([9.95, 10, 29.95, 30, 50])
@@ -100,16 +107,18 @@ def test_product_limit_by_hand() -> None:
 
 
 def test_a_step_of_a_high_risk_by_hand() -> None:
-    """The patient of ratio 4 among 1, 2, 1 has the event: -ln(1 - 4/8) / 4 = 0.173287."""
+    """Patient 4 has the event and the hazard ratio 4, the others have 1, 2 and 1: -ln(1 - 4/8) / 4 = 0.173287."""
     outcomes = Outcomes(np.array([0, 0, 0, 1]), np.array([20.0, 30.0, 40.0, 10.0]))
     survival = estimate_baseline_survival(outcomes, np.log([1.0, 2.0, 1.0, 4.0]))
     assert survival.cumulative_hazard[-1] == pytest.approx(0.173287, abs=1e-6)
 
 
-def test_an_event_on_the_last_day_says_nothing_about_the_days_before() -> None:
-    """All four relapse: on day 10 two of four, on day 20 one of two, on day 40 the last. Kaplan-Meier's mean is
-    10 + 10 / 2 + 20 / 4 = 20 days. Steps rise within 0.04 days, of means
-    (1 - 1/2) / ln 2 = 0.7213 and half of that: 20 - 0.04 (0.2787 + 0.1393) = 19.98328."""
+def test_an_event_on_the_last_day_does_not_change_the_days_before() -> None:
+    """Two of four patients relapse on day 10, one of two on day 20, and the last one on day 40.
+
+    Kaplan-Meier's mean is 10 + 10 / 2 + 20 / 4 = 20 days. Steps rise within 0.04 days. Their means are
+    (1 - 1/2) / ln 2 = 0.7213 and half of this number: 20 - 0.04 (0.2787 + 0.1393) = 19.98328.
+    """
     outcomes = Outcomes(np.ones(4, dtype=np.int64), np.array([10.0, 10.0, 20.0, 40.0]))
     survival = estimate_baseline_survival(outcomes, np.zeros(4))
     assert survival.days == pytest.approx([9.96, 10, 19.96, 20, 40])
@@ -119,7 +128,7 @@ def test_an_event_on_the_last_day_says_nothing_about_the_days_before() -> None:
 
 
 def test_only_events_on_the_last_day() -> None:
-    """Nobody relapsed before the horizon: all answers are the horizon, in the order of the scores."""
+    """No patient relapsed before the horizon: all answers are the horizon, in the order of the scores."""
     outcomes = Outcomes(np.array([0, 0, 1]), np.array([10.0, 20.0, 30.0]))
     survival = estimate_baseline_survival(outcomes, np.zeros(3))
     assert survival.restricted_mean(0) == pytest.approx(30)
@@ -128,8 +137,10 @@ def test_only_events_on_the_last_day() -> None:
 
 
 def test_times_that_differ_by_rounding_are_one_time() -> None:
-    """0.1 + 0.2 exceeds 0.3, and 0.7 + 0.2 is below 0.9, by one unit of the last place: two of four relapse at 0.3,
-    -ln(2/4) = ln 2, and the event at 0.9 is on the horizon."""
+    """0.1 + 0.2 exceeds 0.3, and 0.7 + 0.2 is below 0.9, by one unit in the last place.
+
+    Two of four patients relapse at 0.3, -ln(2/4) = ln 2, and the event at 0.9 is on the horizon.
+    """
     nearly = Outcomes(np.array([1, 1, 1, 0]), np.array([0.3, 0.1 + 0.2, 0.7 + 0.2, 0.9]))
     assert len(set(nearly.times_days.tolist())) == 4
     survival = estimate_baseline_survival(nearly, np.zeros(4))
@@ -140,12 +151,12 @@ def test_times_that_differ_by_rounding_are_one_time() -> None:
 
 @pytest.mark.parametrize(("horizon", "first"), [(2000.0, 1.0), (9.0, 0.009)])
 def test_an_event_on_day_zero_counts_on_the_first_day(horizon: float, first: float) -> None:
-    """Day 1, or a thousandth of a shorter follow-up."""
+    """The first day is day 1, or a thousandth of a shorter follow-up."""
     survival = estimate_baseline_survival(Outcomes(np.array([1, 0]), np.array([0.0, horizon])), np.zeros(2))
     assert survival.days == pytest.approx([first / 2, first, horizon])
 
 
-def _follow_up(kind: str) -> Outcomes:
+def _make_outcomes(kind: str) -> Outcomes:
     rng = np.random.default_rng(4)
     if kind == "plateau":  # half relapse on days 10 to 500, the others are followed to day 2,000
         return Outcomes(np.repeat([1, 0], 50), np.r_[np.arange(10.0, 510, 10), np.full(49, 2000.0), 2001.0])
@@ -161,9 +172,9 @@ def _follow_up(kind: str) -> Outcomes:
 
 @pytest.mark.parametrize("last", [0, 1], ids=["censored last", "event last"])
 @pytest.mark.parametrize("kind", ["plateau", "sparse", "long tail", "all relapse", "censored"])
-def test_days_without_risks_are_those_of_kaplan_meier(kind: str, last: int) -> None:
-    """Within 1%, whether the longest follow-up ends in an event or not."""
-    outcomes = _follow_up(kind)
+def test_days_without_risks_equal_kaplan_meier(kind: str, last: int) -> None:
+    """Days agree within 1%, whether the longest follow-up ends in an event or not."""
+    outcomes = _make_outcomes(kind)
     values = outcomes.values.copy()
     values[outcomes.times_days.argmax()] = last
     outcomes = Outcomes(values, outcomes.times_days)
@@ -188,9 +199,11 @@ def test_the_outcome_of_the_longest_follow_up_changes_nothing(rows: list[tuple[i
 
 @pytest.mark.parametrize(("patients", "tolerance"), [(60, 0.15), (600, 0.05)])
 def test_answers_agree_with_kaplan_meier_on_the_mean(patients: int, tolerance: float) -> None:
-    """Exponential times with log hazard ratios of standard deviation 0.8, a third censored. The mean of the answers
-    estimates the cohort's restricted mean, and so does Kaplan-Meier without a model. Over many cohorts their ratio has
-    a standard deviation of 5% (60 patients) and 1.7% (600)."""
+    """Both the mean of the answers and Kaplan-Meier estimate the cohort's restricted mean.
+
+    Times are exponential with log hazard ratios of standard deviation 0.8, and a third is censored. Over many cohorts
+    the ratio of the estimates has a standard deviation of 5% (60 patients) and 1.7% (600 patients).
+    """
     rng = np.random.default_rng(2)
     scores = rng.normal(0, 0.8, patients)
     event, censored = rng.exponential(1000 / np.exp(scores)), rng.uniform(200, 3000, patients)
@@ -210,7 +223,7 @@ def test_answers_agree_with_kaplan_meier_on_the_mean(patients: int, tolerance: f
 
 
 def test_thinning_to_64_steps_changes_no_answer_noticeably() -> None:
-    """Against the full estimate with a node at each of 500 events, the integral of its steps; within 1%."""
+    """Answers equal the integral of the full estimate, with a step at each of 500 events, within 1%."""
     rng = np.random.default_rng(3)
     days = np.sort(rng.exponential(1000, 500))
     outcomes = Outcomes(np.ones(500, dtype=np.int64), days)
@@ -227,41 +240,45 @@ def test_thinning_to_64_steps_changes_no_answer_noticeably() -> None:
 # The slope of an ensemble's scores
 
 
-def _relapses(days: list[float]) -> HeadCohort:
+def _make_relapses(days: list[float]) -> HeadCohort:
     return make_head_cohort([{}] * len(days), Outcomes(np.ones(len(days), dtype=np.int64), np.array(days)))
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e9])
 def test_a_perfect_order_has_a_bounded_slope_and_a_notice(scale: float) -> None:
-    """Of unbounded likelihood: 5 per standard deviation, whatever the scores' unit."""
+    """Perfect orders have no maximum of the likelihood: the slope is 5 per standard deviation in every unit."""
     scores = scale * np.arange(40.0)
-    cohort = _relapses(list(np.arange(400.0, 0, -10)))
+    cohort = _make_relapses(list(np.arange(400.0, 0, -10)))
     assert log_hazard_slope(scores, cohort) * scores.std() == pytest.approx(5)
     assert "bounded" in (describe_slope_problem(scores, cohort) or "")
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e9])
 def test_the_slope_falls_as_the_unit_rises(scale: float) -> None:
-    """Per standard deviation the slope is the same in every unit; equal scores have none."""
-    scores, cohort = np.array([1.0, 0, 1, 0]), _relapses([1, 2, 3, 4])
+    """Slopes per standard deviation are the same in every unit; the slope of equal scores is 0."""
+    scores, cohort = np.array([1.0, 0, 1, 0]), _make_relapses([1, 2, 3, 4])
     expected = log_hazard_slope(scores, cohort)
     assert log_hazard_slope(scale * scores, cohort) * scale == pytest.approx(expected, rel=1e-9)
     assert log_hazard_slope(scale * np.full(4, 0.1), cohort) == 0
 
 
 def test_an_ordinary_slope_by_hand_has_no_notice() -> None:
-    """Scores 1, 0, 1, 0 and days 1, 2, 3, 4 add (b - ln(2e + 2)) + (-ln(e + 2)) + (b - ln(e + 1)) with e = exp(b): the
-    derivative 2 - 2 e / (e + 1) - e / (e + 2) is 0 where 2 (e + 2) = e (e + 1), at e = (1 + sqrt(17)) / 2."""
-    scores, cohort = np.array([1.0, 0, 1, 0]), _relapses([1, 2, 3, 4])
+    """Scores 1, 0, 1, 0 and days 1, 2, 3, 4 add (b - ln(2e + 2)) + (-ln(e + 2)) + (b - ln(e + 1)) with e = exp(b).
+
+    The derivative 2 - 2 e / (e + 1) - e / (e + 2) is 0 where 2 (e + 2) = e (e + 1), at e = (1 + sqrt(17)) / 2.
+    """
+    scores, cohort = np.array([1.0, 0, 1, 0]), _make_relapses([1, 2, 3, 4])
     assert log_hazard_slope(scores, cohort) == pytest.approx(math.log((1 + math.sqrt(17)) / 2), abs=1e-5)
     assert describe_slope_problem(scores, cohort) is None
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e9])
 def test_scores_without_skill_have_a_notice_and_keep_their_scale(scale: float) -> None:
-    """The reverse order: the slope is at its floor, 1e-6 per standard deviation whatever the scores' unit, and such
-    risks are standardised as all others are."""
-    scores, cohort = scale * np.arange(40.0), _relapses(list(np.arange(10.0, 410, 10)))
+    """Reversed scores have the minimum slope, 1e-6 per standard deviation in every unit.
+
+    Such risks are standardised as all other risks are.
+    """
+    scores, cohort = scale * np.arange(40.0), _make_relapses(list(np.arange(10.0, 410, 10)))
     slope = log_hazard_slope(scores, cohort)
     assert slope * scores.std() == pytest.approx(1e-6)
     assert "do not rise" in (describe_slope_problem(scores, cohort) or "")

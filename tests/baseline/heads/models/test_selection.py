@@ -31,7 +31,7 @@ from tests.baseline.heads.cohorts import make_head_cohort
 Rows = Sequence[dict[str, float | None]]
 
 
-def cohort_of(rows: Rows, centres: Sequence[str] | None = None, outcomes: Outcomes | None = None) -> HeadCohort:
+def make_cohort(rows: Rows, centres: Sequence[str] | None = None, outcomes: Outcomes | None = None) -> HeadCohort:
     count = len(rows)
     known = outcomes or Outcomes((np.arange(count) % 2 == 0).astype(int), np.arange(1.0, count + 1))
     return make_head_cohort(rows, known, centres)
@@ -40,12 +40,12 @@ def cohort_of(rows: Rows, centres: Sequence[str] | None = None, outcomes: Outcom
 # Scaling
 
 
-def test_filling_and_scaling_are_learnt_from_the_patients_given() -> None:
-    """Ages 50, 70 and a missing one: median 60, mean 60, standard deviation sqrt(200 / 3)."""
-    patients = cohort_of([{"age": 50.0}, {"age": 70.0}, {"age": None}])
+def test_filling_and_scaling_are_learnt_from_the_training_patients() -> None:
+    """Ages of 50, 70 and a missing age have the median 60, the mean 60 and the standard deviation sqrt(200 / 3)."""
+    patients = make_cohort([{"age": 50.0}, {"age": 70.0}, {"age": None}])
     (term,) = fit_scaled_terms(patients, {"age": "identity", "absent": "identity"})
     assert [term.fill, term.mean, term.sd] == pytest.approx([60, 60, np.sqrt(200 / 3)])
-    assert fit_scaled_terms(cohort_of([{"age": 50.0}] * 3), {"age": "identity"}) == ()
+    assert fit_scaled_terms(make_cohort([{"age": 50.0}] * 3), {"age": "identity"}) == ()
 
 
 UNITS = [1e-60, 1e-12, 1e-9, 1.0, 1e12, 1e60]
@@ -53,8 +53,8 @@ UNITS = [1e-60, 1e-12, 1e-9, 1.0, 1e12, 1e60]
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_unit_of_a_feature_does_not_matter(unit: float) -> None:
-    """1, 2 and 6 units have mean 3 and standard deviation sqrt((4 + 1 + 9) / 3); equal values have none in any unit."""
-    patients = cohort_of([{"x": value * unit, "same": 0.1 * unit} for value in (1.0, 2.0, 6.0)])
+    """1, 2 and 6 units have the mean 3 and the standard deviation sqrt((4 + 1 + 9) / 3); equal values have no term."""
+    patients = make_cohort([{"x": value * unit, "same": 0.1 * unit} for value in (1.0, 2.0, 6.0)])
     (term,) = fit_scaled_terms(patients, {"x": "identity", "same": "identity"})
     assert (term.feature, term.mean / unit, term.sd / unit) == ("x", pytest.approx(3), pytest.approx(np.sqrt(14 / 3)))
 
@@ -64,22 +64,22 @@ def test_features_without_a_term_are_named() -> None:
     names = dict.fromkeys(("x", "same", "rounded", "rare", "absent"), "identity")
     few = "known for less than 20% of the patients"
     expected = {"same": "constant", "rounded": "constant", "rare": few, "absent": few}
-    assert find_unusable_features(cohort_of(rows), names) == expected
+    assert find_unusable_features(make_cohort(rows), names) == expected
 
 
 def test_spread_of_no_numbers() -> None:
-    """NaN and infinity give NaN, no value and zeros 0."""
+    """NaN and infinity give NaN, an empty array and zeros give 0."""
     assert np.isnan(compute_spread(np.array([1.0, np.nan])))
     assert np.isnan(compute_spread(np.array([1.0, np.inf])))
     assert compute_spread(np.zeros(3)) == compute_spread(np.zeros(0)) == 0
 
 
 def test_a_feature_known_for_hardly_anyone_is_left_out() -> None:
-    def known_for(count: int) -> HeadCohort:
-        return cohort_of([{"dose": float(n) if n < count else None} for n in range(20)])
+    def make_doses(count: int) -> HeadCohort:
+        return make_cohort([{"dose": float(n) if n < count else None} for n in range(20)])
 
-    assert fit_scaled_terms(known_for(3), {"dose": "identity"}) == ()
-    assert len(fit_scaled_terms(known_for(4), {"dose": "identity"})) == 1
+    assert fit_scaled_terms(make_doses(3), {"dose": "identity"}) == ()
+    assert len(fit_scaled_terms(make_doses(4), {"dose": "identity"})) == 1
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -89,22 +89,22 @@ def test_the_matrix_is_what_the_shipped_head_computes(seed: int) -> None:
         {"suv_max": None if rng.random() < 0.2 else float(rng.gamma(2, 5)), "total_volume_ml": float(rng.gamma(1, 50))}
         for _ in range(24)
     ]
-    patients = cohort_of(rows)
+    patients = make_cohort(rows)
     head = make_linear_head("test", fit_scaled_terms(patients, choose_transforms(patients)), [0.7, -1.3], [0.1])
     assert head.scores(patients).tolist() == [score(head, row) for row in rows]
     assert make_matrix((), patients).shape == (24, 0)
 
 
 def test_usual_transforms() -> None:
-    """Logarithms of volumes and glycolysis."""
-    patients = cohort_of([{"gtvp_mtv_over_2.5_ml": 1.0, "gtvp_tlg": 1.0, "age_years": 1.0}])
+    """Volumes and glycolysis are transformed to logarithms."""
+    patients = make_cohort([{"gtvp_mtv_over_2.5_ml": 1.0, "gtvp_tlg": 1.0, "age_years": 1.0}])
     assert list(choose_transforms(patients).values()) == ["log1p", "log1p", "identity"]
 
 
-def test_of_twins_the_first_is_kept() -> None:
+def test_the_first_of_two_correlated_features_is_kept() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=50)
-    patients = cohort_of([{"a": v, "b": float(rng.normal()), "twin": -np.exp(v)} for v in values.tolist()])
+    patients = make_cohort([{"a": v, "b": float(rng.normal()), "twin": -np.exp(v)} for v in values.tolist()])
     terms = fit_scaled_terms(patients, dict.fromkeys(("a", "b", "twin"), "identity"))
     assert [term.feature for term in remove_correlated_terms(terms, patients)] == ["a", "b"]
 
@@ -112,22 +112,22 @@ def test_of_twins_the_first_is_kept() -> None:
 # The sign model
 
 
-def test_concordance_of_bags_is_that_of_the_repeated_patients() -> None:
+def test_concordance_of_bags_counts_repeated_patients() -> None:
     rng = np.random.default_rng(1)
     outcomes = Outcomes((rng.random(30) < 0.5).astype(int), rng.integers(1, 9, 30).astype(float))
-    patients = cohort_of([{} for _ in range(30)], outcomes=outcomes)
+    patients = make_cohort([{} for _ in range(30)], outcomes=outcomes)
     columns = rng.integers(0, 4, (30, 3)).astype(float)
     counts = rng.multinomial(30, np.full(30, 1 / 30), size=4)
-    found = univariate_concordance(columns, patients, counts.astype(float))
+    concordance = univariate_concordance(columns, patients, counts.astype(float))
     for bag, count in enumerate(counts):
         members = np.repeat(np.arange(30), count)
         for feature in range(3):
             drawn = patients.pick(members).outcomes
-            assert found[bag, feature] == pytest.approx(c_index(drawn, columns[members, feature]))
+            assert concordance[bag, feature] == pytest.approx(c_index(drawn, columns[members, feature]))
 
 
 def test_a_bag_by_hand() -> None:
-    """Feature 1 is the strongest; 0 is related to it and dropped; 3 is below the least effect; 4 was not looked at."""
+    """Feature 1 is the strongest; 0 is related to it and dropped; 3 is below the least effect; 4 was not tested."""
     related = np.eye(5, dtype=bool)
     related[0, 1] = related[1, 0] = True
     effects = np.array([0.2, -0.3, 0.1, 0.02, 0.0])
@@ -136,19 +136,21 @@ def test_a_bag_by_hand() -> None:
 
 
 def test_signs_are_recovered_and_the_scale_is_a_log_hazard() -> None:
-    """True log hazard ratios +1 and -1 a standard deviation; 8 features are noise. The average of the two signed
-    features, weighted alike, is the truth: its Cox slope gives each about 1."""
+    """True log hazard ratios are +1 and -1 per standard deviation, and 8 features are noise.
+
+    The head averages both signed features with equal weights, and its Cox slope gives both a weight of about 1.
+    """
     rng = np.random.default_rng(2)
     values = rng.normal(size=(400, 10))
     time = rng.exponential(1000 / np.exp(values[:, 0] - values[:, 1]))
     outcomes = Outcomes((time <= 2000).astype(int), np.minimum(time, 2000))
-    patients = cohort_of([{f"f{k}": float(v) for k, v in enumerate(row)} for row in values], outcomes=outcomes)
+    patients = make_cohort([{f"f{k}": float(v) for k, v in enumerate(row)} for row in values], outcomes=outcomes)
     terms = fit_scaled_terms(patients, choose_transforms(patients))
     (head,) = fit_signs(patients, terms, [{"least_effect": 0.08}], np.random.default_rng(0))
-    found = {term.feature: term.weights[0] for term in head.terms}
-    assert 0.6 < found["f0"] < 1.3
-    assert -1.3 < found["f1"] < -0.6
-    assert max((abs(w) for f, w in found.items() if f not in ("f0", "f1")), default=0) < 0.1
+    weights = {term.feature: term.weights[0] for term in head.terms}
+    assert 0.6 < weights["f0"] < 1.3
+    assert -1.3 < weights["f1"] < -0.6
+    assert max((abs(w) for f, w in weights.items() if f not in ("f0", "f1")), default=0) < 0.1
     (nothing,) = fit_signs(patients, (), [{"least_effect": 0.0}], np.random.default_rng(0))
     assert nothing.terms == ()
 
@@ -158,7 +160,7 @@ def test_signs_are_recovered_and_the_scale_is_a_log_hazard() -> None:
 
 @pytest.mark.parametrize(("patients", "scale"), [(20, 1.0), (60, 5.0), (600, 0.3)])
 def test_scikit_learn_calibrates_alike(patients: int, scale: float) -> None:
-    """Each patient counts for both classes, by Platt's smoothed target."""
+    """Patients count for both classes, weighted by Platt's smoothed target."""
     rng = np.random.default_rng(patients)
     scores = scale * rng.normal(size=patients)
     positive = rng.random(patients) < 1 / (1 + np.exp(-scores / scale - 1))
@@ -172,20 +174,20 @@ def test_scikit_learn_calibrates_alike(patients: int, scale: float) -> None:
 
 
 def test_a_calibration_never_turns_the_order_around() -> None:
-    """Positives score lower: the slope stays 0 and everyone gets the share, smoothed: (80 (81/82) + 20/22) / 100."""
+    """Positives score lower: the slope stays 0, and all patients get the smoothed share (80 (81/82) + 20/22) / 100."""
     positive = np.arange(100) < 80
-    found = fit_platt(positive, np.where(positive, -1.0, 1.0))
-    assert found.slope == 0
-    assert found.probability(3.0) == pytest.approx((80 * 81 / 82 + 20 / 22) / 100, abs=1e-3)
+    calibration = fit_platt(positive, np.where(positive, -1.0, 1.0))
+    assert calibration.slope == 0
+    assert calibration.probability(3.0) == pytest.approx((80 * 81 / 82 + 20 / 22) / 100, abs=1e-3)
 
 
-def test_a_threshold_lies_between_well_parted_classes() -> None:
+def test_a_threshold_lies_between_well_separated_classes() -> None:
     scores = np.array([0.0, 0.1, 0.2, 1.0, 1.1, 1.2])
     assert 0.2 < find_stable_threshold(scores > 0.5, scores, np.random.default_rng(0)) < 1.0
 
 
 def test_the_operating_point_is_midway_to_the_balanced_point() -> None:
-    """Normal scores of two classes around 0 and 2, one negative in ten: both densities are equal at 1."""
+    """Two classes have normal scores around 0 and 2, one patient in ten is negative: both densities are equal at 1."""
     rng = np.random.default_rng(0)
     positive = np.arange(20_000) % 10 > 0
     scores = rng.normal(np.where(positive, 2.0, 0.0), 1.0)
@@ -200,15 +202,15 @@ def test_the_operating_point_is_midway_to_the_balanced_point() -> None:
 def test_without_skill_the_operating_point_is_the_stable_threshold() -> None:
     positive, scores = np.arange(100) < 80, np.where(np.arange(100) < 80, -1.0, 1.0)
     assert find_balanced_point(positive, scores, 0.25) == 0.25
-    found = find_operating_point(positive, scores, np.random.default_rng(0))
-    assert found == find_stable_threshold(positive, scores, np.random.default_rng(0))
+    point = find_operating_point(positive, scores, np.random.default_rng(0))
+    assert point == find_stable_threshold(positive, scores, np.random.default_rng(0))
 
 
 # Choosing
 
 
-def test_folds_share_out_the_stratum_and_the_centres() -> None:
-    patients = cohort_of([{}] * 43, centres=["A", "B", "C"][0:1] * 20 + ["B"] * 13 + ["C"] * 10)
+def test_folds_distribute_the_stratum_and_the_centres() -> None:
+    patients = make_cohort([{}] * 43, centres=["A", "B", "C"][0:1] * 20 + ["B"] * 13 + ["C"] * 10)
     stratum = [n % 4 == 0 for n in range(43)]
     folds = make_stratified_folds(patients, stratum, 5, np.random.default_rng(0))
     assert sorted(np.concatenate(folds)) == list(range(43))
@@ -220,8 +222,8 @@ def test_folds_share_out_the_stratum_and_the_centres() -> None:
 
 
 def test_evaluated_patients_are_never_training_patients() -> None:
-    """A model that remembers whom it saw: its head refuses nobody, but its training set never holds the judged."""
-    patients = cohort_of([{"x": float(n)} for n in range(23)])
+    """Training sets that a spying family records never contain the evaluated patients."""
+    patients = make_cohort([{"x": float(n)} for n in range(23)])
     seen: list[set[str]] = []
 
     def spy(
@@ -239,14 +241,14 @@ def test_evaluated_patients_are_never_training_patients() -> None:
 
 
 def test_of_equally_good_settings_the_strongest_regularisation_is_used() -> None:
-    """Settings that score 0.6, 0.7 and 0.7, judged by their intercept: the second one, with its scores."""
+    """Settings score 0.6, 0.7 and 0.7, which are their intercepts: the second setting is used, with its scores."""
 
     def fit(
         _c: HeadCohort, _t: Sequence[Term], settings: Sequence[object], _r: np.random.Generator
     ) -> list[LinearHead]:
         return [make_bare_head(intercept=(0.6, 0.7, 0.7)[n]) for n in range(len(settings))]
 
-    patients = cohort_of([{"x": 0.0}] * 10)
+    patients = make_cohort([{"x": 0.0}] * 10)
     family = Family("steady", fit, tuple({"n": float(n)} for n in range(3)), {})
     folds = [np.arange(5), np.arange(5, 10)]
     (chosen,) = select_candidates(

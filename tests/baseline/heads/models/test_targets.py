@@ -1,4 +1,4 @@
-"""Heads find effects that are there, find none in permuted outcomes, and never see whom they are judged on."""
+"""Heads find known effects, thresholds are the best possible, and classes have comparators without a model."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ TRANSFORMS = {"volume": "log1p", "age": "identity", "noise": "identity"}
 Rows = list[dict[str, float | None]]
 
 
-def cohort(patients: int = 240, seed: int = 3) -> tuple[Rows, np.ndarray]:
-    """Features on their own scales, a tenth of the ages missing, and the standardised true drivers."""
+def make_drivers(patients: int = 240, seed: int = 3) -> tuple[Rows, np.ndarray]:
+    """Return features on their own scales, with a tenth of the ages missing, and the standardised true drivers."""
     rng = np.random.default_rng(seed)
     drivers = rng.normal(0, 1, (patients, 3))
     rows: Rows = [
@@ -39,54 +39,54 @@ def cohort(patients: int = 240, seed: int = 3) -> tuple[Rows, np.ndarray]:
     return rows, drivers
 
 
-def outcomes_of(risk: np.ndarray, logit: np.ndarray, seed: int = 4) -> tuple[Outcomes, Outcomes]:
-    """Relapses and HPV statuses."""
+def draw_outcomes(risk: np.ndarray, logit: np.ndarray, seed: int = 4) -> tuple[Outcomes, Outcomes]:
+    """Draw relapses and HPV statuses."""
     rng = np.random.default_rng(seed)
     event, censored = rng.exponential(1000 / np.exp(risk)), rng.exponential(1500, len(risk))
     positive = rng.random(len(logit)) < 1 / (1 + np.exp(-logit))
     return Outcomes((event <= censored).astype(int), np.minimum(event, censored)), Outcomes(positive.astype(int))
 
 
-def fitted_alone(target: Target, rows: Rows, outcomes: Outcomes) -> FittedHead:
-    """The target's first model on the three features, of patients of no centre."""
+def fit_first_family(target: Target, rows: Rows, outcomes: Outcomes) -> FittedHead:
+    """Fit the target's first family on the three features of patients of a single centre."""
     first = target.families[0]
     family = Family(first.name, first.fit, first.settings, TRANSFORMS)
     patients = make_head_cohort(rows, outcomes)
     return fit_target(with_families(target, [family]), patients, np.random.default_rng(0))
 
 
-def weights(head: LinearHead) -> dict[str, float]:
+def collect_weights(head: LinearHead) -> dict[str, float]:
     return {term.feature: term.weights[0] for term in head.terms}
 
 
 def test_cox_recovers_the_signs_and_sizes_of_known_effects() -> None:
-    """True log hazard ratios a standard deviation: +1 for log volume, -0.5 for age, 0 for noise.
+    """True log hazard ratios per standard deviation are +1 for log volume, -0.5 for age and 0 for noise.
 
-    The ridge shrinks, and 150 events leave a standard error near 0.1.
+    The ridge shrinks the weights, and 150 events have a standard error near 0.1.
     """
-    rows, drivers = cohort()
-    fitted = fitted_alone(RFS, rows, outcomes_of(drivers @ [1, -0.5, 0], drivers[:, 0])[0])
-    found = weights(fitted.head)
-    assert 0.6 < found["volume"] < 1.3
-    assert -0.8 < found["age"] < -0.2
-    assert abs(found["noise"]) < 0.3
+    rows, drivers = make_drivers()
+    fitted = fit_first_family(RFS, rows, draw_outcomes(drivers @ [1, -0.5, 0], drivers[:, 0])[0])
+    weights = collect_weights(fitted.head)
+    assert 0.6 < weights["volume"] < 1.3
+    assert -0.8 < weights["age"] < -0.2
+    assert abs(weights["noise"]) < 0.3
     assert 0.70 < fitted.out_of_fold < 0.85
     assert fitted.head.threshold is None
     assert read_head(fitted.head.as_json(), "rfs") == fitted.head
 
 
 def test_logistic_recovers_the_signs_of_known_effects() -> None:
-    """One HPV negative in eight: the class weights keep the threshold from answering positive for everyone.
+    """With one HPV negative in eight, the class weights keep the threshold from answering positive for all patients.
 
-    The penalty shrinks all coefficients alike, which changes no order, so only their signs and order are asked for.
+    The penalty shrinks all coefficients alike, so only their signs and order are tested.
     """
-    rows, drivers = cohort()
+    rows, drivers = make_drivers()
     logit = drivers @ [-2.0, 1.0, 0] + 3
-    fitted = fitted_alone(HPV, rows, outcomes_of(drivers[:, 0], logit)[1])
-    found = weights(fitted.head)
-    assert found["volume"] < -0.2
-    assert found["age"] > 0.1
-    assert abs(found["noise"]) < found["age"]
+    fitted = fit_first_family(HPV, rows, draw_outcomes(drivers[:, 0], logit)[1])
+    weights = collect_weights(fitted.head)
+    assert weights["volume"] < -0.2
+    assert weights["age"] > 0.1
+    assert abs(weights["noise"]) < weights["age"]
     assert fitted.out_of_fold > 0.75
     assert fitted.setting["penalty"] in {setting["penalty"] for setting in HPV.families[0].settings}
     threshold = fitted.head.threshold
@@ -95,9 +95,9 @@ def test_logistic_recovers_the_signs_of_known_effects() -> None:
     assert 0.05 < np.mean(~answers) < 0.5
 
 
-def test_the_shipped_heads_choose_by_centre_and_say_what_they_tried() -> None:
-    rows, drivers = cohort()
-    relapses, statuses = outcomes_of(drivers @ [1, -0.5, 0], drivers @ [-2.0, 1.0, 0] + 2)
+def test_the_shipped_heads_choose_by_centre_and_list_the_candidates() -> None:
+    rows, drivers = make_drivers()
+    relapses, statuses = draw_outcomes(drivers @ [1, -0.5, 0], drivers @ [-2.0, 1.0, 0] + 2)
     centres = tuple("ABC"[n % 3] for n in range(len(rows)))
     named: Rows = [{"total_volume_ml": row["volume"], "age_years": row["age"], "suv_max": row["noise"]} for row in rows]
     patients = make_head_cohort(named, relapses, centres)
@@ -106,27 +106,27 @@ def test_the_shipped_heads_choose_by_centre_and_say_what_they_tried() -> None:
     assert set(fitted.tried) == {"Cox, few features", "SUVmax"}
     assert fitted.model == "weighted mean of Cox, few features (100%) + SUVmax (0%)"
     assert fitted.experts[1].weight == pytest.approx(0, abs=0.005)  # noise, whose C-index is 0.516
-    assert set(weights(fitted.head)) == {"total_volume_ml", "age_years", "suv_max"}
+    assert set(collect_weights(fitted.head)) == {"total_volume_ml", "age_years", "suv_max"}
     clinical = fit_clinical_head(HPV, replace(patients, outcomes=statuses), np.random.default_rng(0))
-    assert set(weights(clinical.head)) == {"age_years"}
+    assert set(collect_weights(clinical.head)) == {"age_years"}
     assert clinical.head.calibration is not None
 
 
 def test_features_that_say_nothing_give_a_head_without_terms() -> None:
     rows: Rows = [{"volume": None, "age": 60.0} for _ in range(20)]
-    rfs = fitted_alone(RFS, rows, Outcomes((np.arange(20) % 2 == 0).astype(int), np.arange(1.0, 21)))
+    rfs = fit_first_family(RFS, rows, Outcomes((np.arange(20) % 2 == 0).astype(int), np.arange(1.0, 21)))
     assert (rfs.head.terms, rfs.out_of_fold) == ((), 0.5)
-    hpv = fitted_alone(HPV, rows, Outcomes((np.arange(20) % 3 > 0).astype(int)))
+    hpv = fit_first_family(HPV, rows, Outcomes((np.arange(20) % 3 > 0).astype(int)))
     assert (hpv.head.terms, hpv.out_of_fold) == ((), 0.5)
 
 
 def test_too_few_of_a_class() -> None:
     rows: Rows = [{"age": float(n)} for n in range(10)]
-    one = (np.arange(10) == 0).astype(int)
+    first = (np.arange(10) == 0).astype(int)
     with pytest.raises(MetricError, match="rfs: 1 training patients with a relapse"):
-        fitted_alone(RFS, rows, Outcomes(one, np.arange(1.0, 11)))
+        fit_first_family(RFS, rows, Outcomes(first, np.arange(1.0, 11)))
     with pytest.raises(MetricError, match="hpv: 1 training patients of the rarer class"):
-        fitted_alone(HPV, rows, Outcomes(1 - one))
+        fit_first_family(HPV, rows, Outcomes(1 - first))
 
 
 # Thresholds
@@ -136,9 +136,9 @@ def test_too_few_of_a_class() -> None:
     ("negative", "positive", "threshold", "accuracy"),
     [
         ([0, 1], [3, 4], 2.0, 1.0),
-        # sensitivity 1 and specificity 2/3 at 1.25; 2/3 and 1 at 2.5: equal, the upper of the two is taken
+        # sensitivity and specificity are 1 and 2/3 at 1.25, and 2/3 and 1 at 2.5: of equal accuracies the upper is taken
         ([0, 1, 2], [1.5, 3, 4], 2.5, 5 / 6),
-        # upside down: nothing beats answering one class for all
+        # reversed scores: the best answer is one class for all
         ([3, 4], [0, 1], 5.0, 0.5),
         ([7], [7], 8.0, 0.5),
     ],
@@ -169,19 +169,19 @@ def test_no_other_threshold_is_better(scored: list[tuple[bool, int]], half_steps
 # Comparators of classes without a model
 
 
-def staged_cohort(values: list[int], rows: list[Features]) -> HeadCohort:
+def make_staged_cohort(values: list[int], rows: list[Features]) -> HeadCohort:
     return make_head_cohort(rows, Outcomes(np.array(values), classes=("T1", "T2", "T3", "T4")))
 
 
-def test_the_most_frequent_class_is_that_of_the_training_patients() -> None:
-    """T3 twice in training, and T2 and T4 once; of equally frequent ones the lower."""
-    others = staged_cohort([0, 0, 0], [{}] * 3)
-    assert predict_most_frequent(staged_cohort([2, 1, 2, 3], [{}] * 4), others).tolist() == [2, 2, 2]
-    assert predict_most_frequent(staged_cohort([3, 1], [{}] * 2), others).tolist() == [1, 1, 1]
+def test_the_most_frequent_class_comes_from_the_training_patients() -> None:
+    """Training patients have T3 twice and T2 and T4 once; of equally frequent classes the lower is used."""
+    patients = make_staged_cohort([0, 0, 0], [{}] * 3)
+    assert predict_most_frequent(make_staged_cohort([2, 1, 2, 3], [{}] * 4), patients).tolist() == [2, 2, 2]
+    assert predict_most_frequent(make_staged_cohort([3, 1], [{}] * 2), patients).tolist() == [1, 1, 1]
 
 
 def test_the_rule_reads_the_features_and_falls_back_to_the_most_frequent_class() -> None:
-    """The 7th edition: up to 20 mm T1, up to 40 mm T2, above T3. Without a primary: T4 of the training patients."""
+    """Diameters up to 20 mm are T1, up to 40 mm T2, above T3 (7th edition); without a primary T4 is most frequent."""
     rows: list[Features] = [{"gtvp_diameter_mm": value} for value in (15.0, 30.0, 50.0)] + [{}]
-    train = staged_cohort([3, 3, 1], [{}] * 3)
-    assert make_staging_rule("t_stage_7th")(train, staged_cohort([0] * 4, rows)).tolist() == [0, 1, 2, 3]
+    train = make_staged_cohort([3, 3, 1], [{}] * 3)
+    assert make_staging_rule("t_stage_7th")(train, make_staged_cohort([0] * 4, rows)).tolist() == [0, 1, 2, 3]
