@@ -1,4 +1,4 @@
-"""Shared by the tests of packages."""
+"""Fixtures of the tests of packages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _forgotten() -> Iterator[None]:
-    """The code that a test imports is forgotten after it."""
+def _forget_imported_code() -> Iterator[None]:
+    """Remove the code `my_model` from the imported modules after each test."""
     yield
-    for name in [one for one in sys.modules if one.split(".")[0] == "my_model"]:
+    for name in [module for module in sys.modules if module.split(".")[0] == "my_model"]:
         del sys.modules[name]

@@ -1,4 +1,4 @@
-"""Results that nnU-Net's own planners and trainer make, and what the tests of packages do to them."""
+"""Results of nnU-Net's own planners and trainer, and the changes that tests of packages make to them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SEGRESNET = {
 
 
 def write_raw_dataset(folder: Path, dataset: dict[str, Any] = DATASET, spacing: Sequence[float] = SPACING) -> None:
-    """What nnU-Net's planners read: a dataset, its fingerprint, and the names of its images."""
+    """Write what nnU-Net's planners read: a dataset, its fingerprint, and the names of its images."""
     channels = list(dataset["channel_names"])
     raw, preprocessed = folder / "raw" / "Dataset001_Tiny", folder / "preprocessed" / "Dataset001_Tiny"
     fingerprint = {
@@ -59,20 +59,20 @@ def write_raw_dataset(folder: Path, dataset: dict[str, Any] = DATASET, spacing: 
         (raw / "imagesTr" / f"{case}_000{channel}.nii.gz").touch()
 
 
-def plan(planner: Any, folder: Path) -> Path:
-    """Plan by `planner` with a narrow network; beside it, on the same data, a SegResNet."""
-    made = planner(1)
-    made.UNet_base_num_features = 4
-    made.plan_experiment()
-    path: Path = folder / "preprocessed" / "Dataset001_Tiny" / f"{made.plans_identifier}.json"
+def write_plans(planner: Any, folder: Path) -> Path:
+    """Plan a narrow network by `planner`, and add a SegResNet for the same data."""
+    experiment = planner(1)
+    experiment.UNet_base_num_features = 4
+    experiment.plan_experiment()
+    path: Path = folder / "preprocessed" / "Dataset001_Tiny" / f"{experiment.plans_identifier}.json"
     plans = json.loads(path.read_text())
     plans["configurations"]["3d_segresnet"] = {"inherits_from": "3d_fullres", "architecture": SEGRESNET}
     path.write_text(json.dumps(plans))
     return path
 
 
-def trainer_of(configuration: str) -> Any:
-    """nnU-Net's trainer, which has to be told how to build a SegResNet."""
+def find_trainer_class(configuration: str) -> Any:
+    """Return nnU-Net's trainer class, or a subclass that can build a SegResNet."""
     from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
     class SegResNetTrainer(nnUNetTrainer):  # type: ignore[misc]
@@ -90,7 +90,7 @@ def trainer_of(configuration: str) -> Any:
 
 
 def train(plans_path: Path, folds: int, configuration: str = "3d_fullres", dataset: dict[str, Any] = DATASET) -> Path:
-    """Let nnU-Net's trainer save what it would begin with."""
+    """Save the checkpoints that nnU-Net's trainer would begin with."""
     for fold in range(folds):
         torch.manual_seed(fold)
         plans = json.loads(plans_path.read_text())
@@ -98,7 +98,7 @@ def train(plans_path: Path, folds: int, configuration: str = "3d_fullres", datas
         data.mkdir(exist_ok=True)
         (data / "a.b2nd").touch()  # tells nnU-Net how preprocessed images would be stored
         own = plans | {"continue_training": False}
-        trainer = trainer_of(configuration)(own, configuration, fold, dict(dataset), CPU)
+        trainer = find_trainer_class(configuration)(own, configuration, fold, dict(dataset), CPU)
         trainer.enable_deep_supervision = configuration == "3d_fullres"
         trainer.initialize()
         with torch.no_grad():
@@ -116,8 +116,8 @@ def train(plans_path: Path, folds: int, configuration: str = "3d_fullres", datas
 
 
 @contextmanager
-def nnunet_folders(folder: Path) -> Iterator[None]:
-    """nnU-Net's folders below `folder`."""
+def set_nnunet_folders(folder: Path) -> Iterator[None]:
+    """Set nnU-Net's folders to folders below `folder`."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("raw", "preprocessed", "results"):
             patch.setenv(f"nnUNet_{name}", str(folder / name))
@@ -127,31 +127,31 @@ def nnunet_folders(folder: Path) -> Iterator[None]:
 
 
 def train_presets(folder: Path) -> dict[str, Path]:
-    """Results by preset: the default U-Net of two folds; ResEnc-M, ResEnc-L and a SegResNet of one."""
-    with nnunet_folders(folder):
+    """Return results by preset: two folds of the default U-Net, one of ResEnc-M, ResEnc-L and a SegResNet."""
+    with set_nnunet_folders(folder):
         from nnunetv2.experiment_planning.experiment_planners import default_experiment_planner
         from nnunetv2.experiment_planning.experiment_planners.residual_unets import residual_encoder_unet_planners
 
         write_raw_dataset(folder)
-        plain = plan(default_experiment_planner.ExperimentPlanner, folder)
+        plain = write_plans(default_experiment_planner.ExperimentPlanner, folder)
         return {
             "plain": train(plain, 2),
             "segresnet": train(plain, 1, "3d_segresnet"),
-            "resenc_m": train(plan(residual_encoder_unet_planners.nnUNetPlannerResEncM, folder), 1),
-            "resenc_l": train(plan(residual_encoder_unet_planners.nnUNetPlannerResEncL, folder), 1),
+            "resenc_m": train(write_plans(residual_encoder_unet_planners.nnUNetPlannerResEncM, folder), 1),
+            "resenc_l": train(write_plans(residual_encoder_unet_planners.nnUNetPlannerResEncL, folder), 1),
         }
 
 
 def train_once(folder: Path, dataset: dict[str, Any], spacing: Sequence[float]) -> Path:
-    """Results of the default U-Net of one fold on a data set of this spacing (z, y, x)."""
-    with nnunet_folders(folder):
+    """Return results of the default U-Net with one fold on a data set with this spacing (z, y, x)."""
+    with set_nnunet_folders(folder):
         from nnunetv2.experiment_planning.experiment_planners.default_experiment_planner import ExperimentPlanner
 
         write_raw_dataset(folder, dataset, spacing)
-        return train(plan(ExperimentPlanner, folder), 1, dataset=dataset)
+        return train(write_plans(ExperimentPlanner, folder), 1, dataset=dataset)
 
 
-# What is done to them
+# Changes to results
 
 
 def edit(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
@@ -164,7 +164,7 @@ def edit(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
 
 
 def edit_plan(**values: Any) -> Callable[[Path], None]:
-    """Results of a training by plans with other values in their configuration."""
+    """Change values of the configuration, as if the network had been trained with them."""
     return edit_training("plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(values))
 
 
@@ -179,7 +179,7 @@ def edit_checkpoint(change: Callable[[Any], Any], fold: int = 0) -> Callable[[Pa
 
 
 def edit_training(file: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
-    """Change `plans.json` or `dataset.json` as if the training had been made with it: in both folds' checkpoints too."""
+    """Change `plans.json` or `dataset.json` and both folds' checkpoints, as if the training had used the changed file."""
 
     def apply(results: Path) -> None:
         edit(file, change)(results)
@@ -191,11 +191,11 @@ def edit_training(file: str, change: Callable[[Any], Any]) -> Callable[[Path], N
 
 
 def edit_dataset(**values: Any) -> Callable[[Path], None]:
-    """Results of a training on a data set with other values in its `dataset.json`."""
+    """Change values of `dataset.json`, as if the network had been trained with them."""
     return edit_training("dataset.json", lambda dataset: dataset.update(values))
 
 
-# Packages of them
+# Packages of results
 
 
 def package(results: Path, output: Path, *options: str) -> int:
@@ -207,6 +207,6 @@ def package_both(first: Path, second: Path, output: Path) -> int:
     return package(first, output, "--nnunet", str(second))
 
 
-def our_logits(model: ModelPackage, data: np.ndarray) -> np.ndarray:
+def compute_logits(model: ModelPackage, data: np.ndarray) -> np.ndarray:
     passes = list_mirrored_passes(len(model.fold_files), tuple(model.manifest.mirror_axes))
     return Passes(NetworkImage.from_channels(data), passes, Networks(model), Deadline(600), CPU).make_all().logits

@@ -1,4 +1,4 @@
-"""An entrant's folder of code with a small network, and its package."""
+"""A folder of user code with a small network, and its package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from baseline.package.assemble import PackageRequest, package_training
 from contract.code import Code
 
 CPU = torch.device("cpu")
-# A UNet of MONAI with three labels in another order, a fixed window for CT and the entrant's own scale for PET.
+# A UNet of MONAI with three labels in another order, a fixed window for CT and a custom scale for PET.
 MODEL = """
 from pathlib import Path
 import numpy as np
@@ -49,33 +49,33 @@ class Network:
 
 
 def write_model(root: Path, source: str = MODEL, change: tuple[str, str] = ("", "")) -> tuple[Path, Path]:
-    """The code `my_model` and the folder of its weights, with the numbers of a fixed seed."""
+    """Write the code `my_model` and the folder of its weights, which come from a fixed seed."""
     code, weights = root / "my_model", root / "weights"
     code.mkdir(parents=True)
     assert change[0] in source
     (code / "__init__.py").write_text(source.replace(*change))
     weights.mkdir()
     torch.manual_seed(2)
-    torch.save(unet().state_dict(), weights / "unet.pt")
+    torch.save(build_unet().state_dict(), weights / "unet.pt")
     return code, weights
 
 
-def unet() -> torch.nn.Module:
+def build_unet() -> torch.nn.Module:
     from monai.networks.nets import UNet
 
     return UNet(3, 2, 3, channels=(4, 8), strides=(2,), norm="instance").eval()
 
 
-def packaged(root: Path, code: Path, *weights: Path, **options: Any) -> Path:
+def package_model(root: Path, code: Path, *weights: Path, **options: Any) -> Path:
     request = PackageRequest(nnunet=(), heads=None, output=root / "package", code=(code,), weights=weights, **options)
     return package_training(request).path
 
 
-def loaded(package: Path, code: Path) -> ModelPackage:
+def load_with_code(package: Path, code: Path) -> ModelPackage:
     return load_package(package, Code.from_folders([code]))
 
 
-def run(package: ModelPackage, data: np.ndarray) -> np.ndarray:
+def compute_logits(package: ModelPackage, data: np.ndarray) -> np.ndarray:
     return (
         Passes(NetworkImage.from_channels(data), list_passes(package), Networks(package), Deadline(600), CPU)
         .make_all()

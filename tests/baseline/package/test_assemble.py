@@ -1,4 +1,4 @@
-"""nnU-Net's own planners and trainer make the results that are packaged: the package answers as nnU-Net does."""
+"""Packages of results of nnU-Net's own planners and trainer return the same logits as nnU-Net."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from algorithm.network.package import load_package
 from contract.archives import unpack
 from contract.errors import run_main
 from contract.packages import PostprocessingRules
-from tests.baseline.package.nnunet_results import CPU, DATASET, TRANSPOSE, our_logits, package
+from tests.baseline.package.nnunet_results import CPU, DATASET, TRANSPOSE, compute_logits, package
 from tests.baseline.postprocessing.patients import make_record_json
 
 HEAD = {"kind": "linear", "scale": "test", "intercepts": [0.5], "threshold": 0.0, "terms": []}
 
 
-def nnunet_logits(results: Path, folds: tuple[int, ...], data: np.ndarray) -> np.ndarray:
-    """What nnU-Net's predictor makes of (channel, z, y, x), its axes turned there and back as nnU-Net does."""
+def compute_nnunet_logits(results: Path, folds: tuple[int, ...], data: np.ndarray) -> np.ndarray:
+    """Compute the logits of nnU-Net's predictor for an image (channel, z, y, x), whose axes are turned as nnU-Net does
+    and turned back.
+    """
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
     predictor = nnUNetPredictor(perform_everything_on_device=False, device=CPU, allow_tqdm=False)
@@ -40,7 +42,7 @@ def nnunet_logits(results: Path, folds: tuple[int, ...], data: np.ndarray) -> np
 
 
 def prepare_segresnet(predictor: Any, results: Path) -> None:
-    """Give nnU-Net's predictor MONAI's own network with the trained weights of fold 0: it cannot build it itself."""
+    """Give nnU-Net's predictor MONAI's network with the trained weights of fold 0, which it cannot build itself."""
     from monai.networks.nets.segresnet import SegResNet
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
@@ -58,9 +60,9 @@ def prepare_segresnet(predictor: Any, results: Path) -> None:
 def test_the_package_answers_as_nnunet_does(
     training_results: dict[str, Path], preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All folds and mirrors over several tiles of an image that is no cube, with the coarse axis in the middle.
+    """All folds and mirrors run over several tiles of an image that is no cube, with the coarse axis in the middle.
 
-    Both sides in float32: nnU-Net sums in half precision, and the algorithm may multiply in bfloat16.
+    Both sides use float32: nnU-Net sums in half precision, and the algorithm may multiply in bfloat16.
     """
     from nnunetv2.inference import predict_from_raw_data
 
@@ -71,13 +73,13 @@ def test_the_package_answers_as_nnunet_does(
     assert package(training_results[preset], tmp_path / "model") == 0
     model = load_package(tmp_path / "model")
     data = np.random.default_rng(1).normal(0, 1, (2, 30, 13, 44)).astype(np.float32)
-    expected = nnunet_logits(training_results[preset], tuple(range(len(model.fold_files))), data)
-    found = our_logits(model, data)
+    expected = compute_nnunet_logits(training_results[preset], tuple(range(len(model.fold_files))), data)
+    logits = compute_logits(model, data)
     assert np.abs(expected).max() > 0.5
-    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+    np.testing.assert_allclose(logits, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_axes_and_mirrors_are_those_of_the_patient(
+def test_axes_and_mirrors_are_the_patients(
     training_results: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """nnU-Net's plans hold y first: (18, 6, 4.5) mm. Its mirror axes 0 and 2 are then y and x of (z, y, x)."""
@@ -102,7 +104,7 @@ def test_images_that_prepare_made_are_not_resampled_again(training_results: dict
 
 
 def test_the_archive_is_what_the_platform_unpacks(training_results: dict[str, Path], tmp_path: Path) -> None:
-    """No folder above the files, no owner, and the same bytes each time."""
+    """Archives have no folder above the files, no owner, and the same bytes each time."""
     archives = [tmp_path / name / "model.tar.gz" for name in "ab"]
     heads = tmp_path / "heads.json"
     heads.write_text(json.dumps({"rfs": HEAD, "hpv": HEAD}))
@@ -151,7 +153,9 @@ def test_chosen_folds_and_checkpoint(results: Path, tmp_path: Path) -> None:
 def test_rules_on_lesions_come_from_postprocessing_json(
     training_results: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From the file of `hecktor train postprocess`, or a plain object of rules; one without rules leaves no key."""
+    """Rules come from the file of `hecktor train postprocess` or from a plain object of rules. Without rules the
+    manifest has no key.
+    """
     rules = {"gtvn_volume_ml": 0.5, "largest_gtvp_only": True}
     for name, content in (
         ("whole", make_record_json(rules)),

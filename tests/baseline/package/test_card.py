@@ -1,4 +1,4 @@
-"""The model card of a working directory of four patients whose every figure is written here by hand."""
+"""Tests of the model card of a working directory with four patients, whose figures are all written by hand here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AGES = (50.0, 61.5, None, 70.0)
 
 
 def make_cases(root: Path) -> list[ReleaseCase]:
-    """CHA-001 to CHA-003 and CHB-001; the last has no mask and relapsed, HPV is known of the first two."""
+    """Make CHA-001 to CHA-003 and CHB-001. CHB-001 has no mask and relapsed; HPV is known of the first two."""
     cases = []
     for number, name in enumerate(("CHA-001", "CHA-002", "CHA-003", "CHB-001")):
         ct, pet = root / f"{name}-ct.mha", root / f"{name}-pet.mha"
@@ -35,22 +35,22 @@ def make_cases(root: Path) -> list[ReleaseCase]:
     return cases
 
 
-def kind(metric: str, value: float | None, **by_centre: float | None) -> dict[str, Any]:
+def make_kind(metric: str, value: float | None, **by_centre: float | None) -> dict[str, Any]:
     rivals = {name: {metric: 0.5} for name in ("tumour_volume", "suv_max", "clinical")}
     return {metric: value, "by_centre": by_centre, "comparators": rivals}
 
 
-def cross_validation() -> dict[str, Any]:
+def make_cross_validation() -> dict[str, Any]:
     patients = [{"centre": "CHA"}, {"centre": "CHA"}, {"centre": "CHA"}, {"centre": "CHB"}]
     records = {
         "rfs": {
             "patients": patients,
-            "nested": kind("c_index", 0.71, CHA=0.725, CHB=None),
-            "leave_one_centre_out": kind("c_index", 0.61, CHA=0.625, CHB=None),
+            "nested": make_kind("c_index", 0.71, CHA=0.725, CHB=None),
+            "leave_one_centre_out": make_kind("c_index", 0.61, CHA=0.625, CHB=None),
         },
         "hpv": {
             "patients": patients[:2],
-            "nested": kind("balanced_accuracy", 0.75, CHA=0.75),
+            "nested": make_kind("balanced_accuracy", 0.75, CHA=0.75),
             "leave_one_centre_out": {"why_not": "hpv: 1 centre, expected at least 2 to leave one out"},
         },
     }
@@ -58,7 +58,7 @@ def cross_validation() -> dict[str, Any]:
 
 
 def write_report(work: WorkFolders, rfs_nested: float) -> None:
-    """As `hecktor train report` writes it."""
+    """Write a report as `hecktor train report` does."""
     interval = {"ci95_low": 0.6, "ci95_high": 0.8}
     rfs = {"nested": {"value": rfs_nested, **interval}, "leave_one_centre_out": {"value": 0.61, **interval}}
     rfs["gap"] = {"value": 0.1, "ci95_low": -0.05, "ci95_high": 0.25}
@@ -82,7 +82,7 @@ def write_report(work: WorkFolders, rfs_nested: float) -> None:
 
 @pytest.fixture
 def work(tmp_path: Path) -> WorkFolders:
-    """A working directory after `heads`, without a report."""
+    """Write a working directory after `heads`, without a report."""
     work, cases = WorkFolders(tmp_path / "work"), make_cases(tmp_path)
     work.root.mkdir()
     write_cases(work, cases)
@@ -96,12 +96,12 @@ def work(tmp_path: Path) -> WorkFolders:
     write_json(work.prepare_json, prepared)
     store_plan(work, "", NetworkPlan())
     write_json(work.heads_json, {"rfs": HEAD})
-    write_json(work.cross_validation_json, cross_validation())
+    write_json(work.cross_validation_json, make_cross_validation())
     return work
 
 
 def test_the_training_data_are_counted(work: WorkFolders) -> None:
-    """Three patients of CHA and one of CHB."""
+    """CHA has three patients, CHB has one."""
     text = model_card(work, DESCRIPTION)
     for line in (
         "# four\\|patients",
@@ -121,7 +121,7 @@ def test_the_training_data_are_counted(work: WorkFolders) -> None:
 
 
 def test_masks_behind_the_figures_are_of_one_fold(work: WorkFolders) -> None:
-    """Without mirrors and along each of three axes are four passes; all combinations are eight."""
+    """No mirror and each of three axes are four passes; all combinations are eight."""
     held_out = "The held-out masks behind the figures below were made by one fold with "
     assert f"{held_out}2 passes of each network; a new patient is" in model_card(work, DESCRIPTION)
     store_plan(work, "", PRESETS["nnunet"])
@@ -159,8 +159,8 @@ def test_the_scale_of_the_pet(work: WorkFolders, scheme: str, limits: tuple[floa
     assert f"The networks see the PET {sentence}" in model_card(work, DESCRIPTION)
 
 
-def test_the_scale_of_the_pet_is_that_of_the_configuration(work: WorkFolders) -> None:
-    """Its own intensities replace those of the plans; of a network that sees the CT twice there is no PET."""
+def test_the_scale_of_the_pet_comes_from_the_configuration(work: WorkFolders) -> None:
+    """Intensities of the configuration replace the plans' intensities. A network that sees the CT twice has no PET."""
     limits = {"percentile_00_5": -1e6, "percentile_99_5": 1e6}
     plans: dict[str, Any] = {
         "foreground_intensity_properties_per_channel": {"1": {"mean": 6.5, "std": 4.25, **limits}},
@@ -198,7 +198,7 @@ def test_figures_with_their_intervals(work: WorkFolders) -> None:
 
 @pytest.mark.parametrize("nested", [None, 0.70], ids=["no report", "stale"])
 def test_missing_figures_are_explained(work: WorkFolders, nested: float | None) -> None:
-    """A report of other heads than those of the working directory counts as none."""
+    """Reports of other heads than the heads of the working directory are ignored."""
     if nested is not None:
         write_report(work, nested)
     text = model_card(work, DESCRIPTION)
@@ -209,7 +209,7 @@ def test_missing_figures_are_explained(work: WorkFolders, nested: float | None) 
 
 
 def test_postprocessing_without_rules_gives_its_reason(work: WorkFolders) -> None:
-    """Nothing is said of other masks than those of the features."""
+    """Only the masks of the features are mentioned."""
     write_json(work.postprocessing_json, make_record_json({}, "the score changes by -0.0006"))
     write_json(work.features_json, {"key": "other", "result": {}})
     assert "No postprocessing: the step was not run on these masks." in model_card(work, DESCRIPTION)
@@ -218,7 +218,7 @@ def test_postprocessing_without_rules_gives_its_reason(work: WorkFolders) -> Non
 
 
 def test_stages_and_a_time(work: WorkFolders) -> None:
-    """Two of three T1 and one of one T2 are right; N has no head, for which its fallback is written."""
+    """Two of three T1 and the only T2 are right. N has no head, so its fallback is written."""
     scored = {
         "balanced_accuracy": 5 / 6, "by_centre": {"CHA": 5 / 6},
         "recall": {"T1": 2 / 3, "T2": 1.0, "T3": None, "T4": None},

@@ -1,4 +1,4 @@
-"""`hecktor check-model`: the Dice between a packaged model and masks of `nnUNetv2_predict`."""
+"""Tests of `hecktor check-model`: the Dice between a packaged model's masks and masks of `nnUNetv2_predict`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DATASET = {
 
 
 def test_dice_of_masks() -> None:
-    """One voxel of two in common with one of one: 2 * 1 / 3."""
+    """Masks of two voxels and one voxel share one voxel: 2 * 1 / 3."""
     first, second = np.array([True, True, False]), np.array([True, False, False])
     assert compute_dice(first, second) == pytest.approx(2 / 3)
     assert compute_dice(first, ~first) == 0
@@ -39,7 +39,7 @@ def test_dice_of_masks() -> None:
 
 @pytest.fixture
 def folders(case_folder: CaseFolder, tiny_package: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """Images of the case A with nnU-Net's names, and the model's own mask of it as if nnU-Net had written it."""
+    """Write images of the case A with nnU-Net's names, and the model's own mask as if nnU-Net had written it."""
     images, masks = tmp_path / "imagesTs", tmp_path / "masks"
     write_volume(images / "A_0000.nii.gz", case_folder.ct)
     write_volume(images / "A_0001.nii.gz", case_folder.pet)
@@ -51,7 +51,7 @@ def folders(case_folder: CaseFolder, tiny_package: Path, tmp_path: Path) -> tupl
     return images, masks
 
 
-def check(package: Path, folders: tuple[Path, Path], *options: str) -> int:
+def run_check(package: Path, folders: tuple[Path, Path], *options: str) -> int:
     images, masks = folders
     words = ["--package", str(package), "--cases", str(images), "--nnunet-masks", str(masks), "--device", "cpu"]
     return main([*words, *options])
@@ -60,7 +60,7 @@ def check(package: Path, folders: tuple[Path, Path], *options: str) -> int:
 def test_equal_masks(
     tiny_package: Path, folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str], root_logger: None
 ) -> None:
-    assert check(tiny_package, folders) == 0
+    assert run_check(tiny_package, folders) == 0
     header, row, summary = capsys.readouterr().out.splitlines()
     assert header.split() == ["case", "GTVp", "GTVn"]
     assert row.split()[0] == "A"
@@ -75,16 +75,16 @@ def test_another_mask_gives_the_reasons(
     path = folders[1] / "A.nii.gz"
     mask = read_volume(path)
     write_mask(path, np.roll(mask.array, 3, axis=0), mask.geometry)
-    assert check(tiny_package, folders) == 1
+    assert run_check(tiny_package, folders) == 1
     output = capsys.readouterr().out
     assert "A Dice below 0.99 has one of these reasons:" in output
     assert float(output.split("lowest Dice ")[1].partition(":")[0]) < 0.99
 
 
-def test_the_numbers_are_those_of_the_data_set(
+def test_the_numbers_are_the_data_sets(
     tiny_package: Path, folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same training with PET before CT and with GTVn as label 1."""
+    """Masks agree with a training that has PET before CT and GTVn as label 1."""
     images, masks = folders
     for old, new in (("A_0000", "swap"), ("A_0001", "A_0000"), ("swap", "A_0001")):
         (images / f"{old}.nii.gz").rename(images / f"{new}.nii.gz")
@@ -92,52 +92,56 @@ def test_the_numbers_are_those_of_the_data_set(
     write_mask(masks / "A.nii.gz", np.array([0, 2, 1], np.uint8)[mask.array], mask.geometry)
     numbers = {"channel_names": {"0": "PET", "1": "CT"}, "labels": {"background": 0, "GTVn": 1, "GTVp": 2}}
     write_json(masks / "dataset.json", DATASET | numbers)
-    assert check(tiny_package, folders) == 0
+    assert run_check(tiny_package, folders) == 0
     names = {"channel_names": {"0": "pt", "1": "x-ray"}, "labels": {"background": 0, "nodes": 1, "primary": 2}}
     write_json(masks / "dataset.json", DATASET | names)
-    assert check(tiny_package, folders, "--channels", "PET=0,CT=1", "--labels", "GTVn=1,GTVp=2") == 0
+    assert run_check(tiny_package, folders, "--channels", "PET=0,CT=1", "--labels", "GTVn=1,GTVp=2") == 0
     assert capsys.readouterr().out.count("lowest Dice 1.0000") == 2
 
 
-def test_what_cannot_be_compared_is_named(tiny_package: Path, folders: tuple[Path, Path], tmp_path: Path) -> None:
+def test_folders_that_cannot_be_compared_are_named(
+    tiny_package: Path, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
     images, masks = folders
     path = masks / "A.nii.gz"
     mask = read_volume(path)
 
-    def fault() -> str:
+    def read_error() -> str:
         with pytest.raises(HecktorError) as error:
-            check(tiny_package, folders)
+            run_check(tiny_package, folders)
         return str(error.value)
 
     write_mask(path, mask.array[1:], mask.geometry.crop((0, 0, 1), (mask.geometry.size[0], mask.geometry.size[1], 19)))
-    assert fault().startswith("A.nii.gz: size (24, 24, 19) against (24, 24, 20), expected the grid of A_0000.nii.gz")
+    assert read_error().startswith(
+        "A.nii.gz: size (24, 24, 19) against (24, 24, 20), expected the grid of A_0000.nii.gz"
+    )
     write_mask(path, mask.array * 0, mask.geometry)
     (masks / "dataset.json").rename(tmp_path / "dataset.json")
-    assert fault().startswith("--nnunet-masks: no dataset.json in ")
+    assert read_error().startswith("--nnunet-masks: no dataset.json in ")
     (tmp_path / "dataset.json").rename(masks / "dataset.json")
     write_mask(masks / "A.mha", mask.array, mask.geometry)
-    assert fault().startswith("--nnunet-masks: A.mha and A.nii.gz, expected A.nii.gz for each case")
+    assert read_error().startswith("--nnunet-masks: A.mha and A.nii.gz, expected A.nii.gz for each case")
     (masks / "A.mha").unlink()
     path.unlink()
-    assert fault() == "--nnunet-masks: no mask of A, expected A.nii.gz for each case of --cases"
+    assert read_error() == "--nnunet-masks: no mask of A, expected A.nii.gz for each case of --cases"
     shutil.rmtree(images)
     write_volume(images / "A.nii.gz", Volume(mask.array, mask.geometry))
-    assert fault().startswith("--cases: no cases in ")
+    assert read_error().startswith("--cases: no cases in ")
 
 
 def test_a_training_without_the_ct(tiny_package: Path, folders: tuple[Path, Path]) -> None:
     write_json(folders[1] / "dataset.json", DATASET | {"channel_names": {"0": "PET"}})
     with pytest.raises(HecktorError, match="images of a training that sees only the PET, expected a training with"):
-        check(tiny_package, folders)
+        run_check(tiny_package, folders)
 
 
 @pytest.mark.slow
 def test_a_packaged_model_agrees_with_nnunets_predictor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], record_property: Any
 ) -> None:
-    """The shipped networks packaged as a stock training of whole scans, next to nnU-Net's own predictor.
+    """Packaged as a stock training of whole scans, the shipped networks agree with nnU-Net's own predictor.
 
-    The scan ends 19 mm above the region of head and neck, so nnU-Net's tiles are only those of the whole scan.
+    The scan ends 19 mm above the region of head and neck, so nnU-Net's tiles are only the tiles of the whole scan.
     """
     case, model = write_scanned_case(tmp_path / "case", (86, 86, 110), 2.5), tmp_path / "model"
     shutil.copytree(DEFAULT_PACKAGE, model)
@@ -159,7 +163,7 @@ def test_a_packaged_model_agrees_with_nnunets_predictor(
         shutil.copy(path, images / f"A_{number:04}.mha")
     write_mask(masks / "A.mha", predict_by_nnunet(case, model), read_volume(images / "A_0000.mha").geometry)
     write_json(masks / "dataset.json", DATASET)
-    assert check(model, (images, masks)) == 0
+    assert run_check(model, (images, masks)) == 0
     row = capsys.readouterr().out.splitlines()[-2].split()  # nnU-Net prints, too
     for name, dice in zip(labels.LESIONS, row[1:], strict=True):
         record_property(name, dice)

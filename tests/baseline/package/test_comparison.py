@@ -1,4 +1,4 @@
-"""Plans and data set of a package are those that the checkpoints record."""
+"""Tests that a package uses the plans and the data set that the checkpoints record."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_values_that_a_configuration_inherits(results: Path, tmp_path: Path) -> 
     assert package(results, tmp_path / "model") == 0
 
 
-def test_fields_of_training_alone_are_not_compared(results: Path, tmp_path: Path) -> None:
-    """Between folds: the number of cases and a batch size change no answer."""
+def test_fields_used_only_in_training_are_not_compared(results: Path, tmp_path: Path) -> None:
+    """Folds may differ in the number of cases and the batch size, which do not change the output."""
     edit_checkpoint(lambda content: content["init_args"]["dataset_json"].update(numTraining=700))(results)
     own = {"batch_size": 99, "resampling_fn_seg": "resample_torch_fornnunet", "batch_dice": True}
     edit_checkpoint(lambda c: c["init_args"]["plans"]["configurations"]["3d_fullres"].update(own), 1)(results)

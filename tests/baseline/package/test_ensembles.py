@@ -1,4 +1,4 @@
-"""Several trainings in one package: an ensemble, and trainings that do not go together."""
+"""Tests of several trainings in a package: ensembles, and trainings that do not go together."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from algorithm.network.package import ONE_IMAGE, load_package
 from contract.io.files import write_json
 from contract.packages import read_manifest
 from tests.baseline.package.nnunet_results import (
+    compute_logits,
     edit_checkpoint,
     edit_dataset,
     edit_training,
-    our_logits,
     package,
     package_both,
 )
-from tests.baseline.package.test_parts import head, record
+from tests.baseline.package.test_parts import make_head, make_record
 
 
 @pytest.mark.slow
@@ -31,34 +31,35 @@ from tests.baseline.package.test_parts import head, record
 def test_an_ensemble_of_two_trainings(
     training_results: dict[str, Path], tmp_path: Path, second: str, configuration: str
 ) -> None:
-    """Two folds of the U-Net and one of the other, which follows the U-Net's first: the weights' mean answers.
+    """Two folds of the U-Net and a fold of the other network, placed after the U-Net's first, answer by their mean
+    logits.
 
-    ResEnc-M was trained by plans of its own, whose configuration has the U-Net's name: it gets another.
+    ResEnc-M was trained by separate plans whose configuration has the U-Net's name, so its configuration is renamed.
     """
     assert package_both(training_results["plain"], training_results[second], tmp_path / "both") == 0
     for name in ("plain", second):
         assert package(training_results[name], tmp_path / name) == 0
-    both, *apart = (load_package(tmp_path / name) for name in ("both", "plain", second))
+    both, *singles = (load_package(tmp_path / name) for name in ("both", "plain", second))
     assert both.manifest.configurations == ("3d_fullres", configuration, "3d_fullres")
     assert list(both.plans["configurations"]) == ["3d_fullres", configuration]
-    assert both.manifest.name == f"{apart[0].manifest.name} + {apart[1].manifest.name}"
+    assert both.manifest.name == f"{singles[0].manifest.name} + {singles[1].manifest.name}"
     assert [member["folds"] for member in both.manifest.training["members"]] == [["0", "1"], ["0"]]
-    weights = [path.read_bytes() for one in apart for path in one.fold_files]
+    weights = [path.read_bytes() for model in singles for path in model.fold_files]
     assert [path.read_bytes() for path in both.fold_files] == [weights[0], weights[2], weights[1]]
     data = np.random.default_rng(1).normal(0, 1, (2, 30, 13, 44)).astype(np.float32)
-    plain, other = (our_logits(one, data) for one in apart)
-    np.testing.assert_allclose(our_logits(both, data), (2 * plain + other) / 3, atol=1e-4)
+    plain_logits, second_logits = (compute_logits(model, data) for model in singles)
+    np.testing.assert_allclose(compute_logits(both, data), (2 * plain_logits + second_logits) / 3, atol=1e-4)
 
 
-def test_heads_of_one_training_of_several_say_so(
+def test_heads_of_one_of_two_trainings_are_noted(
     training_results: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Fitted on the out-of-fold masks of `work`, where the first training lies, and packed with a second one."""
+    """Heads were fitted on the out-of-fold masks of `work`, which holds only the first of two trainings."""
     own = Path(
         shutil.copytree(training_results["plain"], tmp_path / "work" / "results" / training_results["plain"].name)
     )
     heads = tmp_path / "work" / "heads.json"
-    write_json(heads, {"hpv": record(head(), masks="out-of-fold masks")})
+    write_json(heads, {"hpv": make_record(make_head(), masks="out-of-fold masks")})
     assert package(own, tmp_path / "one", "--heads", str(heads)) == 0
     assert "alone" not in capsys.readouterr().out
     assert package(own, tmp_path / "both", "--heads", str(heads), "--nnunet", str(training_results["segresnet"])) == 0
@@ -67,8 +68,8 @@ def test_heads_of_one_training_of_several_say_so(
     assert masks == ["out-of-fold masks", "out-of-fold masks of work alone"]
 
 
-def test_one_training_given_twice_is_one_member(training_results: dict[str, Path], tmp_path: Path) -> None:
-    """The same plans and configuration by two trainers would be told apart by nothing but the weights."""
+def test_a_repeated_training_is_one_member(training_results: dict[str, Path], tmp_path: Path) -> None:
+    """Trainings with the same plans and configuration by two trainers would differ only in their weights."""
     assert package_both(training_results["plain"], training_results["plain"], tmp_path / "both") == 0
     both = load_package(tmp_path / "both")
     assert both.manifest.fold_configurations is None
@@ -79,7 +80,7 @@ def test_one_training_given_twice_is_one_member(training_results: dict[str, Path
 def test_an_ensemble_is_mirrored_as_all_of_it_was_trained(
     results: Path, training_results: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Axes 0 and 2 of the network's grid are y and x of (z, y, x); the other training was mirrored along x alone."""
+    """Axes 0 and 2 of the network's grid are y and x of (z, y, x). The other training was mirrored only along x."""
     for fold in (0, 1):
         edit_checkpoint(lambda content: content.update(inference_allowed_mirroring_axes=(2,)), fold)(results)
     assert package_both(results, training_results["resenc_m"], tmp_path / "both") == 0
@@ -87,8 +88,8 @@ def test_an_ensemble_is_mirrored_as_all_of_it_was_trained(
 
 
 @pytest.fixture
-def swapped(training_results: dict[str, Path], tmp_path: Path) -> Path:
-    """ResEnc-M trained on PET, CT and with GTVn before GTVp."""
+def swapped_results(training_results: dict[str, Path], tmp_path: Path) -> Path:
+    """Copy ResEnc-M as if trained on PET, CT and with GTVn before GTVp."""
     target = Path(
         shutil.copytree(
             training_results["resenc_m"], tmp_path / "Dataset002_Swapped" / training_results["resenc_m"].name
@@ -108,35 +109,37 @@ def exchange_channels(plans: Any) -> None:
 
 
 def test_an_order_for_each_member(
-    training_results: dict[str, Path], swapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    training_results: dict[str, Path], swapped_results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each member sees the channels and returns the labels in its own order: the mean of both packages answers."""
+    """Members see the channels and return the labels in their own order: the result is the mean of both packages'
+    logits.
+    """
     monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
     channels = ("--channels", "CT=0,PET=1", "--channels", "CT=1,PET=0")
     lesions = ("--labels", "GTVp=1,GTVn=2", "--labels", "GTVp=2,GTVn=1")
-    members = ("--nnunet", str(swapped), *channels, *lesions)
+    members = ("--nnunet", str(swapped_results), *channels, *lesions)
     assert package(training_results["plain"], tmp_path / "both", *members) == 0
     assert package(training_results["plain"], tmp_path / "first") == 0
-    assert package(swapped, tmp_path / "second", *channels[2:], *lesions[2:]) == 0
+    assert package(swapped_results, tmp_path / "second", *channels[2:], *lesions[2:]) == 0
     both, first, second = (load_package(tmp_path / name) for name in ("both", "first", "second"))
     weights = [path.read_bytes() for path in both.fold_files]
     assert weights[:2] == [first.fold_files[0].read_bytes(), second.fold_files[0].read_bytes()]
     records = both.manifest.training["members"]
-    assert [one.get("channels") for one in records] == [None, {"CT": 1, "PET": 0}]
-    assert [one.get("labels") for one in records] == [None, {"GTVp": 2, "GTVn": 1}]
+    assert [member.get("channels") for member in records] == [None, {"CT": 1, "PET": 0}]
+    assert [member.get("labels") for member in records] == [None, {"GTVp": 2, "GTVn": 1}]
     assert [both.channel_order_of(fold) for fold in range(3)] == [(0, 1), (1, 0), (0, 1)]
     data = np.random.default_rng(1).normal(0, 1, (2, 12, 8, 16)).astype(np.float32)
-    expected = (2 * our_logits(first, data) + our_logits(second, data[::-1].copy())) / 3
-    np.testing.assert_allclose(our_logits(both, data), expected, atol=1e-4)
+    expected = (2 * compute_logits(first, data) + compute_logits(second, data[::-1].copy())) / 3
+    np.testing.assert_allclose(compute_logits(both, data), expected, atol=1e-4)
 
 
-def test_orders_that_fit_not_every_member(
-    training_results: dict[str, Path], swapped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_orders_that_do_not_fit_every_member(
+    training_results: dict[str, Path], swapped_results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message names the training at fault and, for another count, both counts."""
+    """Messages name the training at fault and, if the number of options is wrong, both numbers."""
 
     def error(*options: str) -> str:
-        assert package(training_results["plain"], tmp_path / "out", "--nnunet", str(swapped), *options) == 1
+        assert package(training_results["plain"], tmp_path / "out", "--nnunet", str(swapped_results), *options) == 1
         return capsys.readouterr().err.splitlines()[-1]
 
     plain = "/".join(training_results["plain"].parts[-2:])
@@ -150,7 +153,7 @@ def test_orders_that_fit_not_every_member(
 
 
 @pytest.mark.parametrize(
-    ("changes", "intensities", "found"),
+    ("changes", "intensities", "message"),
     [
         ({"spacing": [18.0, 6.0, 3.0]}, {}, "spacing [6.0, 18.0, 3.0], 3d_fullres [6.0, 18.0, 4.5]"),
         ({"normalization_schemes": ["CTNormalization"] * 2}, {}, "normalization_schemes ['CTNormalization', 'CT"),
@@ -165,9 +168,9 @@ def test_trainings_on_different_images_are_refused(
     capsys: pytest.CaptureFixture[str],
     changes: dict[str, Any],
     intensities: dict[str, float],
-    found: str,
+    message: str,
 ) -> None:
-    """The second training has slices of 3 and not 4.5 mm, another scheme of the PET, or another mean of the CT."""
+    """Different slice spacing (3 instead of 4.5 mm), another scheme of the PET, and another mean of the CT are refused."""
 
     def change(plans: Any) -> None:
         plans["configurations"]["3d_fullres"].update(changes)
@@ -176,6 +179,6 @@ def test_trainings_on_different_images_are_refused(
     edit_training("plans.json", change)(results)
     assert package_both(training_results["resenc_m"], results, tmp_path / "both") == 1
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith(f"error: plans.json: 3d_fullres_2 has {found}")
+    assert error.startswith(f"error: plans.json: 3d_fullres_2 has {message}")
     assert error.endswith(f"expected {ONE_IMAGE}")
     assert not (tmp_path / "both").exists()

@@ -1,5 +1,6 @@
-"""A package's networks in the working directory: copied once, replaced by another package's, refused where they do
-not fit."""
+"""Tests that a package's networks are copied once to the working directory, replaced by another package's, and refused
+where they do not fit.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def work(tmp_path: Path) -> WorkFolders:
     return WorkFolders(tmp_path / "work")
 
 
-def files(root: Path) -> dict[str, bytes]:
+def read_files(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
@@ -42,7 +43,7 @@ def test_a_folder_and_an_archive_give_the_same_copy(
         write_text(package / "notes.txt", "not listed")
     assert load_existing_networks(work) is None
     use_networks(work, tmp_path / "model.tar.gz" if packed else package, SPACING)
-    assert files(work.networks) == files(tiny_package)
+    assert read_files(work.networks) == read_files(tiny_package)
     copy = load_existing_networks(work)
     assert copy is not None
     assert copy.root == work.networks
@@ -57,11 +58,11 @@ def test_the_same_package_is_not_copied_again_and_another_one_replaces_it(
     use_networks(work, tiny_package, SPACING)
     assert (work.networks / MANIFEST).stat().st_mtime_ns == before
     use_networks(work, pair_package, SPACING)
-    assert files(work.networks) == files(pair_package)
+    assert read_files(work.networks) == read_files(pair_package)
 
 
 def test_a_spacing_of_the_prepared_images(work: WorkFolders, tiny_package: Path) -> None:
-    """In (x, y, z): a package with 9 mm refuses images of 9 x 9 x 3 mm, and nothing is left behind."""
+    """Spacing is in (x, y, z): a package with 9 mm refuses images of 9 x 9 x 3 mm and leaves nothing behind."""
     with pytest.raises(HecktorError, match=r"^prepare\.json: not found in work"):
         use_networks(work, tiny_package)
     write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [9.0, 9.0, 3.0]}})
@@ -75,13 +76,13 @@ def test_a_spacing_of_the_prepared_images(work: WorkFolders, tiny_package: Path)
     assert work.networks.is_dir()
 
 
-def test_networks_of_its_own_stay(work: WorkFolders, tiny_package: Path) -> None:
+def test_networks_trained_here_are_not_replaced(work: WorkFolders, tiny_package: Path) -> None:
     write_json(work.plan_json, {})
     with pytest.raises(HecktorError, match=r"^--networks: networks planned or trained in work"):
         use_networks(work, tiny_package, SPACING)
 
 
-def test_what_is_no_package(work: WorkFolders, tmp_path: Path) -> None:
+def test_paths_that_are_no_package(work: WorkFolders, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "nnres" / "fold_0").mkdir(parents=True)
     write_text(tmp_path / "broken.tar.gz", "not an archive")
@@ -109,7 +110,7 @@ def test_an_altered_copy_is_refused(work: WorkFolders, tiny_package: Path) -> No
 def test_the_origin_of_networks_that_are_passed_on_twice(
     tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None]
 ) -> None:
-    """The description of the networks' training comes from the first package, name and checksum from the last."""
+    """Descriptions of the networks' training come from the first package, name and checksum from the last."""
     first = Path(shutil.copytree(tiny_package, tmp_path / "first"))
     described = {"training": {"patients": 160}, "training_data": "phantoms", "licence": "Apache-2.0"}
     sign_package(first, **described)
@@ -136,7 +137,7 @@ def test_the_origin_of_networks_that_are_passed_on_twice(
 def test_copied_networks_keep_their_settings(
     pair_package: Path, tmp_path: Path, sign_package: Callable[..., None]
 ) -> None:
-    """Average, mirror axes, scale and the order of several configurations decide what the networks answer."""
+    """Average, mirror axes, scale and the order of several configurations decide the networks' output."""
     source = Path(shutil.copytree(pair_package, tmp_path / "source"))
     of_folds = load_package(pair_package).manifest.fold_configurations
     settings = {"average": "probabilities", "mirror_axes": [1], "normalised_over": "scan", "resampling": "grid"}

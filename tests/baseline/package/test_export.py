@@ -1,4 +1,4 @@
-"""What is exported is what is loaded: the same network up to float16, and nothing that could execute."""
+"""Tests that a loaded package holds the exported network up to float16, and nothing that could execute."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def export_package(
     description: dict[str, Any],
     card: str | None = None,
 ) -> Path:
-    """A package of checkpoints by configuration, whose probabilities are averaged."""
+    """Export a package of checkpoints by configuration, whose probabilities are averaged."""
     members = [
         EnsembleMember(read_trained_plans(plans, name), name, map(read_checkpoint, paths))
         for name, paths in checkpoints.items()
@@ -46,7 +46,7 @@ def plans(tiny_package: Path) -> dict[str, Any]:
     return {**loaded, "original_median_spacing_after_transp": [1, 1, 1], "machine": "secret"}
 
 
-def checkpoint(plans: dict[str, Any], path: Path, seed: int) -> torch.nn.Module:
+def write_checkpoint(plans: dict[str, Any], path: Path, seed: int) -> torch.nn.Module:
     torch.manual_seed(seed)
     network = build_untrained_network(plans["configurations"]["3d_fullres"], 2, 3)
     content = {"network_weights": network.state_dict(), "optimizer_state": {"momentum": torch.zeros(1000)}}
@@ -56,7 +56,7 @@ def checkpoint(plans: dict[str, Any], path: Path, seed: int) -> torch.nn.Module:
 
 def test_round_trip(plans: dict[str, Any], tmp_path: Path) -> None:
     paths = [tmp_path / f"checkpoint_{fold}.pth" for fold in range(2)]
-    networks = [checkpoint(plans, path, seed) for seed, path in enumerate(paths)]
+    networks = [write_checkpoint(plans, path, seed) for seed, path in enumerate(paths)]
     package = load_package(
         export_package(tmp_path / "package", plans, {"3d_fullres": paths}, {"hpv": HEAD}, DESCRIPTION)
     )
@@ -68,14 +68,14 @@ def test_round_trip(plans: dict[str, Any], tmp_path: Path) -> None:
         network = build_network(package).eval()
         load_weights(network, package.fold_files[number])
         with torch.inference_mode():
-            expected, found = trained(data), network(data)
-        assert torch.allclose(found, expected, atol=0.01, rtol=0.01)
+            expected, actual = trained(data), network(data)
+        assert torch.allclose(actual, expected, atol=0.01, rtol=0.01)
         for name, tensor in network.named_parameters():
             assert torch.equal(tensor, dict(trained.named_parameters())[name].half().float())
 
 
 def test_only_plain_data_and_only_what_inference_reads(plans: dict[str, Any], tmp_path: Path) -> None:
-    checkpoint(plans, tmp_path / "a.pth", 0)
+    write_checkpoint(plans, tmp_path / "a.pth", 0)
     package = load_package(
         export_package(tmp_path / "package", plans, {"3d_fullres": [tmp_path / "a.pth"]}, {"rfs": HEAD}, DESCRIPTION)
     )
@@ -87,23 +87,23 @@ def test_only_plain_data_and_only_what_inference_reads(plans: dict[str, Any], tm
     assert all(path.stat().st_mode & 0o044 == 0o044 for path in package.root.rglob("*"))
 
 
-def test_the_model_card_is_listed_and_bars_nothing(plans: dict[str, Any], tmp_path: Path) -> None:
-    """It is checked like every other file, and the package without it loads just as well."""
-    checkpoint(plans, tmp_path / "a.pth", 0)
-    made = export_package(
+def test_the_model_card_is_listed_and_optional(plans: dict[str, Any], tmp_path: Path) -> None:
+    """Model cards are checked like every other file, and the package without a card loads as well."""
+    write_checkpoint(plans, tmp_path / "a.pth", 0)
+    root = export_package(
         tmp_path / "package", plans, {"3d_fullres": [tmp_path / "a.pth"]}, {}, DESCRIPTION, "# tiny\n"
     )
-    package = load_package(made)
+    package = load_package(root)
     assert (package.root / CARD).read_text() == "# tiny\n"
     assert CARD in package.manifest.files
     assert package.heads == {}
-    (made / CARD).write_text("# tin\n")
+    (root / CARD).write_text("# tin\n")
     with pytest.raises(ModelPackageError, match=r"^MODEL_CARD\.md: 6 bytes"):
-        load_package(made)
+        load_package(root)
 
 
 def test_a_failed_export_leaves_the_earlier_package(plans: dict[str, Any], tmp_path: Path) -> None:
-    checkpoint(plans, tmp_path / "a.pth", 0)
+    write_checkpoint(plans, tmp_path / "a.pth", 0)
     target = export_package(tmp_path / "package", plans, {"3d_fullres": [tmp_path / "a.pth"]}, {}, DESCRIPTION)
     before = (target / "manifest.json").read_bytes()
     with pytest.raises(ModelPackageError, match=r"absent\.pth: not found"):
@@ -113,7 +113,7 @@ def test_a_failed_export_leaves_the_earlier_package(plans: dict[str, Any], tmp_p
 
 
 def test_a_new_export_replaces_the_whole_package(plans: dict[str, Any], tmp_path: Path) -> None:
-    checkpoint(plans, tmp_path / "a.pth", 0)
+    write_checkpoint(plans, tmp_path / "a.pth", 0)
     export_package(tmp_path / "package", plans, {"3d_fullres": [tmp_path / "a.pth"] * 2}, {"rfs": HEAD}, DESCRIPTION)
     package = load_package(
         export_package(tmp_path / "package", plans, {"3d_fullres": [tmp_path / "a.pth"]}, {}, DESCRIPTION)
@@ -123,7 +123,7 @@ def test_a_new_export_replaces_the_whole_package(plans: dict[str, Any], tmp_path
 
 
 def test_a_folder_of_something_else_is_not_replaced(plans: dict[str, Any], tmp_path: Path) -> None:
-    checkpoint(plans, tmp_path / "a.pth", 0)
+    write_checkpoint(plans, tmp_path / "a.pth", 0)
     work = tmp_path / "work"
     work.mkdir()
     export_package(work, plans, {"3d_fullres": [tmp_path / "a.pth"]}, {}, DESCRIPTION)
@@ -134,8 +134,8 @@ def test_a_folder_of_something_else_is_not_replaced(plans: dict[str, Any], tmp_p
 
 
 def test_a_package_that_cannot_be_loaded_is_not_kept(plans: dict[str, Any], tmp_path: Path) -> None:
-    """The intensities that CT normalisation needs are found missing when the package is loaded again."""
-    checkpoint(plans, tmp_path / "a.pth", 0)
+    """Loading the package again reveals that intensities for CT normalisation are missing."""
+    write_checkpoint(plans, tmp_path / "a.pth", 0)
     lacking = plans | {"foreground_intensity_properties_per_channel": {"0": {"mean": 0.0}, "1": {}}}
     with pytest.raises(ModelPackageError, match=r"^plans\.json: found no number 'std' for channel 0, expected"):
         export_package(tmp_path / "package", lacking, {"3d_fullres": [tmp_path / "a.pth"]}, {}, DESCRIPTION)
@@ -143,7 +143,7 @@ def test_a_package_that_cannot_be_loaded_is_not_kept(plans: dict[str, Any], tmp_
 
 
 def test_a_folder_that_cannot_be_written(plans: dict[str, Any], tmp_path: Path) -> None:
-    checkpoint(plans, tmp_path / "a.pth", 0)
+    write_checkpoint(plans, tmp_path / "a.pth", 0)
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match=r"^package: cannot be written .*"):
         export_package(tmp_path / "file" / "package", plans, {"3d_fullres": [tmp_path / "a.pth"]}, {}, DESCRIPTION)

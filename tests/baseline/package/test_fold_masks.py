@@ -1,4 +1,4 @@
-"""`hecktor train heads --nnunet RESULTS`: out-of-fold masks of a finished nnU-Net training."""
+"""Tests of `hecktor train heads --nnunet RESULTS`, which uses out-of-fold masks of a finished nnU-Net training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.baseline.package.nnunet_results import edit_training
 from tests.baseline.test_given_masks import block
 
 
-def heads(work: WorkFolders, results: Path, *options: str) -> None:
+def run_heads(work: WorkFolders, results: Path, *options: str) -> None:
     assert main(["heads", "--work", str(work.root), "--nnunet", str(results), "--jobs", "1", *options]) == 0
 
 
@@ -26,7 +26,7 @@ def heads(work: WorkFolders, results: Path, *options: str) -> None:
 def test_masks_of_nnunets_own_validation(
     work_and_masks: tuple[WorkFolders, Path], results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Features are those of the same masks by `--masks`. In this training GTVp has number 2 and GTVn number 1."""
+    """Features equal the features of the same masks by `--masks`. In this training GTVp has number 2 and GTVn number 1."""
     work, masks = work_and_masks
     assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1"]) == 0
     rows = read_json(work.features_json)["result"]
@@ -37,14 +37,14 @@ def test_masks_of_nnunets_own_validation(
         path.parent.mkdir(exist_ok=True)
         write_mask(path, np.array([0, 2, 1], np.uint8)[mask], grid)
     capsys.readouterr()
-    heads(work, results, "--labels", "GTVp=2,GTVn=1")
+    run_heads(work, results, "--labels", "GTVp=2,GTVn=1")
     assert "fold_*/validation" in capsys.readouterr().out
     assert read_json(work.features_json)["result"] == rows
     with pytest.raises(HecktorError, match="--labels: found GTVp=7,GTVn=1"):
-        heads(work, results, "--labels", "GTVp=7,GTVn=1")
+        run_heads(work, results, "--labels", "GTVp=7,GTVn=1")
     (results / "fold_1" / "validation" / f"{read_cases(work)[3].patient_id}.nii.gz").unlink()
     with pytest.raises(HecktorError, match=r"/fold_\*/validation: no mask of CHUM-003, expected one of each .* --val"):
-        heads(work, results)
+        run_heads(work, results)
 
 
 def test_a_patient_of_two_folds_is_refused(work_and_masks: tuple[WorkFolders, Path], results: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_patient_of_two_folds_is_refused(work_and_masks: tuple[WorkFolders, Pa
         path.parent.mkdir()
         write_mask(path, *block(case))
     with pytest.raises(HecktorError, match=rf"{case.patient_id} in the validation of fold 0 and of fold 1, expected"):
-        heads(work_and_masks[0], results)
+        run_heads(work_and_masks[0], results)
 
 
 def test_a_training_on_all_patients_is_refused(work_and_masks: tuple[WorkFolders, Path], results: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_training_on_all_patients_is_refused(work_and_masks: tuple[WorkFolders
     (results / "fold_0").rename(results / "fold_all")
     shutil.rmtree(results / "fold_1")
     with pytest.raises(HecktorError, match="found only fold_all, expected numbered folds"):
-        heads(work_and_masks[0], results)
+        run_heads(work_and_masks[0], results)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Weights of a package: floating tensors as float16, integers as they are."""
+"""Tests that weights of a package are stored as float16 and integers unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from baseline.package.export import _write_weights
 
 
 class SegResNet(nn.Module):
-    """The name of a backbone, with the integers of a transformer and of batch normalisation."""
+    """Network with a backbone's name and the integers of a transformer and of batch normalisation."""
 
     def __init__(self, counter: int = 0) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class SegResNet(nn.Module):
         self.register_buffer("num_batches_tracked", torch.tensor(counter))
 
 
-def packaged(network: nn.Module, folder: Path) -> Path:
+def package_network(network: nn.Module, folder: Path) -> Path:
     checkpoint = Checkpoint("fold_0/checkpoint_final.pth", network.state_dict(), "", "", (), {}, {})
     path = folder / "fold_0.safetensors"
     _write_weights(checkpoint, path, network)
@@ -31,9 +31,9 @@ def packaged(network: nn.Module, folder: Path) -> Path:
 
 
 def test_integers_are_packaged_exactly(tmp_path: Path) -> None:
-    """float16 holds every integer up to 2,048, then every second one, and none above 65,504."""
+    """float16 holds every integer up to 2,048, then every second integer, and no integer above 65,504."""
     trained = SegResNet(counter=70_000)
-    path = packaged(trained, tmp_path)
+    path = package_network(trained, tmp_path)
     weights = load_file(path)
     assert weights["conv_final.weight"].dtype == torch.float16
     assert torch.equal(weights["position_index"], torch.arange(117_649))

@@ -1,4 +1,4 @@
-"""Networks of an edition of MR: a stock nnU-Net and a network of one's own, from the package to the answer of a case."""
+"""Tests of an edition of MR: a stock nnU-Net and a custom network, from the package to the answer of a case."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from contract.images.volumes import Volume, find_single_image, read_volume, writ
 from contract.io.files import read_json
 from contract.packages import read_manifest
 from tests.baseline.package.nnunet_results import CPU, DATASET, edit_checkpoint, edit_dataset, package, train_once
-from tests.baseline.package.own_model import MODEL, packaged, write_model
+from tests.baseline.package.own_model import MODEL, package_model, write_model
 from tests.visits import EDITION, make_visits
 
 MID_RT = ("--edition", EDITION, "--task", "mid-rt")
@@ -32,7 +32,7 @@ ORDER = "mr_during=2,mr_registered=1,mask_registered GTVp=0"
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The images of one phantom of two visits."""
+    """Write the images of a phantom with two visits."""
     return make_visits(tmp_path_factory.mktemp("visits")) / "MDA-001" / "input"
 
 
@@ -44,15 +44,15 @@ def mr_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def balance(checkpoint: Any) -> None:
-    """Let no label prevail: the sum of each output layer's weights is 0, and so are its biases."""
+    """Balance the labels: make the sum of each output layer's weights 0, and so its biases."""
     for name, tensor in checkpoint["network_weights"].items():
         if "seg_layers" in name:
             offset = tensor.mean(dim=1, keepdim=True) if tensor.ndim > 1 else tensor
             tensor.sub_(offset).copy_(tensor.half().float())
 
 
-def answered(case: Path, model: Path, folder: Path, *options: str) -> Volume:
-    """The answer of a package, which a network gave on the grid of the later MR."""
+def predict_mask(case: Path, model: Path, folder: Path, *options: str) -> Volume:
+    """Run a package and return its mask, which a network gave on the grid of the later MR."""
     output, record = folder / "out", folder / "record.json"
     call = ["--input", str(case), "--output", str(output), "--model", str(model), "--device", "cpu", *MID_RT, *options]
     assert predict([*call, "--record", str(record)]) == 0
@@ -62,8 +62,8 @@ def answered(case: Path, model: Path, folder: Path, *options: str) -> Volume:
     return answer
 
 
-def nnunet_mask(case: Path, results: Path, scratch: Path) -> np.ndarray:
-    """What nnU-Net's predictor makes of the case from the files on, the images in the order of the training."""
+def predict_nnunet_mask(case: Path, results: Path, scratch: Path) -> np.ndarray:
+    """Return the mask of nnU-Net's predictor for the case's files, with the images in the order of the training."""
     images = case / "images"
     mask = read_volume(find_single_image(images / "registered-pre-rt-head-neck-segmentation"))
     gtvp = scratch / "gtvp.mha"
@@ -79,7 +79,9 @@ def nnunet_mask(case: Path, results: Path, scratch: Path) -> np.ndarray:
 def test_the_package_of_a_stock_nnunet_answers_as_it_does(
     mr_results: Path, case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Three of the four channels, in another order. Both in float32, so only near ties may differ: 1 voxel in 10,000."""
+    """Three of the four channels are used in another order. Both sides use float32, so only near ties may differ: 1
+    voxel in 10,000.
+    """
     in_float32 = functools.partial(predict_from_raw_data.compute_gaussian.__wrapped__, dtype=torch.float32)
     monkeypatch.setattr(torch, "half", torch.float32)
     monkeypatch.setattr(predict_from_raw_data, "compute_gaussian", functools.lru_cache(in_float32))
@@ -89,10 +91,10 @@ def test_the_package_of_a_stock_nnunet_answers_as_it_does(
     manifest = read_manifest(tmp_path / "model")
     assert (manifest.edition, ", ".join(manifest.channels)) == (EDITION, NAMES)
     assert manifest.training["channels"] == {"mr_during": 2, "mr_registered": 1, "mask_registered GTVp": 0}
-    found = answered(case, tmp_path / "model", tmp_path).array
-    expected = nnunet_mask(case, mr_results, tmp_path)
+    mask = predict_mask(case, tmp_path / "model", tmp_path).array
+    expected = predict_nnunet_mask(case, mr_results, tmp_path)
     assert min(np.bincount(expected.ravel(), minlength=3)) > 1000
-    assert np.mean(found != expected) < 1e-4
+    assert np.mean(mask != expected) < 1e-4
 
 
 TRAINED = "0 'noNorm', 1 'T2 before', 2 'mr_during'"
@@ -138,8 +140,8 @@ def test_a_task_is_needed_where_tasks_have_other_channels(
         assert message in capsys.readouterr().err
 
 
-def test_a_network_of_ones_own_sees_the_images_of_the_edition(case: Path, tmp_path: Path) -> None:
-    """It answers where the registered mask has GTVp, its second channel; another image is refused."""
+def test_a_custom_network_sees_the_images_of_the_edition(case: Path, tmp_path: Path) -> None:
+    """Custom networks get the registered mask as second channel and mark its GTVp; another image is refused."""
     mr = 'channels = (("mr_during", "ZScoreNormalization"), ("mask_registered GTVp", "NoNormalization"))'
     source = MODEL.replace('channels = (("CT", (-160, 240)), ("PET", root_of_suv))', mr)
     source = source.replace(
@@ -148,12 +150,12 @@ def test_a_network_of_ones_own_sees_the_images_of_the_edition(case: Path, tmp_pa
     )
     code, weights = write_model(tmp_path, source)
     options: dict[str, Any] = {"edition": EDITION, "task": "mid-rt"}
-    model = packaged(tmp_path, code, weights, **options)
-    answer = answered(case, model, tmp_path, "--code", str(code)).array
+    model = package_model(tmp_path, code, weights, **options)
+    answer = predict_mask(case, model, tmp_path, "--code", str(code)).array
     earlier = read_volume(find_single_image(case / "images" / "registered-pre-rt-head-neck-segmentation")).array
     both, sizes = ((answer == 1) & (earlier == 1)).sum(), (answer == 1).sum() + (earlier == 1).sum()
     assert 2 * both / sizes > 0.9
     assert not (answer == 2).any()
     expected = r"channels\[0\]\.image: found 'mr_during', expected one of mr_before$"
     with pytest.raises(ModelPackageError, match=expected):
-        packaged(tmp_path, code, weights, edition=EDITION, task="pre-rt")
+        package_model(tmp_path, code, weights, edition=EDITION, task="pre-rt")

@@ -1,4 +1,4 @@
-"""Channels and labels in another order: the package gives the answers of the training."""
+"""Tests of channels and labels in another order: the package returns the training's logits."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from baseline.network.plans import NetworkPlan
 from baseline.package.numbering import Numbering, parse_lesion_numbers, read_numbering
 from contract.errors import HecktorError, ModelPackageError
 from contract.io.files import read_json
-from tests.baseline.package.nnunet_results import edit_dataset, edit_training, our_logits, package
+from tests.baseline.package.nnunet_results import compute_logits, edit_dataset, edit_training, package
 
 PRESETS = ["plain", "segresnet"]
 CHANNELS, LABELS = ("--channels", "CT=1,PET=0"), ("--labels", "GTVp=2,GTVn=1")
 
 
 @pytest.fixture
-def swapped(request: pytest.FixtureRequest, training_results: dict[str, Path], tmp_path: Path) -> tuple[Path, Path]:
-    """Results of one preset, and the same as of a training with PET, CT and GTVn before GTVp."""
+def swapped_results(
+    request: pytest.FixtureRequest, training_results: dict[str, Path], tmp_path: Path
+) -> tuple[Path, Path]:
+    """Return the results of a preset, and a copy as if trained with PET before CT and GTVn before GTVp."""
     source = training_results[request.param]
     target = Path(shutil.copytree(source, tmp_path / "Dataset002_Swapped" / source.name))
     edit_dataset(channel_names={"0": "PET", "1": "CT"}, labels={"background": 0, "GTVn": 1, "GTVp": 2})(target)
@@ -34,45 +36,45 @@ def swapped(request: pytest.FixtureRequest, training_results: dict[str, Path], t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("swapped", PRESETS, indirect=True)
+@pytest.mark.parametrize("swapped_results", PRESETS, indirect=True)
 def test_the_package_of_a_swapped_training_gives_its_answers(
-    swapped: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    swapped_results: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its image is PET and CT; it returns the logits that the network gives for them, the last two exchanged.
+    """With PET before CT the package returns the network's logits with the last two labels exchanged.
 
     The package of the same network without a mapping is the reference; test_assemble compares it with nnU-Net's own
     predictor.
     """
     monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
-    source, target = swapped
+    source, target = swapped_results
     assert package(source, tmp_path / "source") == 0
     assert package(target, tmp_path / "target", *CHANNELS, *LABELS) == 0
     in_order, model = load_package(tmp_path / "source"), load_package(tmp_path / "target")
     assert (in_order.channel_sources, model.channel_sources) == ((0, 1), (1, 0))
     data = np.random.default_rng(1).normal(0, 1, (2, 30, 13, 44)).astype(np.float32)
-    expected = our_logits(in_order, data)[[0, 2, 1]]
+    expected = compute_logits(in_order, data)[[0, 2, 1]]
     assert np.abs(expected[1] - expected[2]).max() > 0.1
-    np.testing.assert_array_equal(our_logits(model, data), expected)
+    np.testing.assert_array_equal(compute_logits(model, data), expected)
 
 
-@pytest.mark.parametrize("swapped", ["plain"], indirect=True)
-def test_weights_and_plans_are_used_as_they_are(swapped: tuple[Path, Path], tmp_path: Path) -> None:
-    """Only `channels` and `labels` of the configuration differ from those of the same training in the usual numbering."""
-    source, target = swapped
+@pytest.mark.parametrize("swapped_results", ["plain"], indirect=True)
+def test_weights_and_plans_are_used_as_they_are(swapped_results: tuple[Path, Path], tmp_path: Path) -> None:
+    """Only `channels` and `labels` of the configuration differ from the same training with the usual numbering."""
+    source, target = swapped_results
     assert package(source, tmp_path / "source") == 0
     assert package(target, tmp_path / "target") == 0
     in_order, model = load_package(tmp_path / "source"), load_package(tmp_path / "target")
-    for own, other in zip(model.fold_files, in_order.fold_files, strict=True):
-        assert own.read_bytes() == other.read_bytes()
+    for path, expected_path in zip(model.fold_files, in_order.fold_files, strict=True):
+        assert path.read_bytes() == expected_path.read_bytes()
     order = {"channels": [1, 0], "labels": [0, 2, 1]}
     assert {**in_order.plans, "configurations": {"3d_fullres": {**in_order.configuration, **order}}} == model.plans
     assert (model.channel_order_of(0), model.label_order_of(0)) == ((0, 1), (0, 2, 1))
 
 
-@pytest.mark.parametrize("swapped", ["plain"], indirect=True)
-def test_a_swapped_training_gives_no_starting_weights(swapped: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("swapped_results", ["plain"], indirect=True)
+def test_a_swapped_training_gives_no_starting_weights(swapped_results: tuple[Path, Path], tmp_path: Path) -> None:
     """Its first layer would see the PET as CT."""
-    assert package(swapped[1], tmp_path / "target") == 0
+    assert package(swapped_results[1], tmp_path / "target") == 0
     message = "--starting-weights: target: a network that sees PET, CT, expected channels in the order CT, PET"
     with pytest.raises(HecktorError, match=f"^{message}"):
         load_starting_weights(
@@ -80,15 +82,15 @@ def test_a_swapped_training_gives_no_starting_weights(swapped: tuple[Path, Path]
         )
 
 
-def different_channels(plans: Any) -> None:
-    """Intensities of two channels that are not the same."""
+def set_different_intensities(plans: Any) -> None:
+    """Set different intensities for both channels."""
     plans[INTENSITIES]["0"]["mean"] = 3.0
 
 
 @pytest.mark.parametrize("options", [CHANNELS, LABELS, (*CHANNELS, *LABELS)], ids=["channels", "labels", "both"])
 def test_normalisation_follows_the_channels(options: tuple[str, ...], results: Path, tmp_path: Path) -> None:
     """Channel 0 of the training is CTNormalization with mean 3, channel 1 ZScoreNormalization with mean 0."""
-    edit_training("plans.json", different_channels)(results)
+    edit_training("plans.json", set_different_intensities)(results)
     if CHANNELS[0] in options:
         edit_dataset(channel_names={"0": "PET", "1": "CT"})(results)
     if LABELS[0] in options:
@@ -109,29 +111,29 @@ def test_normalisation_follows_the_channels(options: tuple[str, ...], results: P
     assert record.get("labels") == ({"GTVp": 2, "GTVn": 1} if LABELS[0] in options else None)
 
 
-def dataset(first: str = "CT", second: str = "PET", **lesions: int) -> dict[str, Any]:
+def make_dataset(first: str = "CT", second: str = "PET", **lesions: int) -> dict[str, Any]:
     return {"channel_names": {"0": first, "1": second}, "labels": {"background": 0, **(lesions or {"x": 1, "y": 2})}}
 
 
 SWAPPED = Numbering({"CT": 1, "PET": 0}, (2, 1))
 
 
-def test_names_of_other_wording_need_the_option() -> None:
-    swapped, in_order = {"CT": 1, "PET": 0}, {"CT": 0, "PET": 1}
-    assert read_numbering(dataset("zscore", "zscore"), swapped, (2, 1)) == SWAPPED
-    numbering = read_numbering(dataset("noNorm", "PT", GTVP=1, gtvn=2), in_order, None)
+def test_unknown_names_need_the_option() -> None:
+    swapped_results, in_order = {"CT": 1, "PET": 0}, {"CT": 0, "PET": 1}
+    assert read_numbering(make_dataset("zscore", "zscore"), swapped_results, (2, 1)) == SWAPPED
+    numbering = read_numbering(make_dataset("noNorm", "PT", GTVP=1, gtvn=2), in_order, None)
     assert numbering == Numbering(in_order, (1, 2))
     assert (numbering.to_configuration(), numbering.to_manifest()) == ({}, {})
 
 
 def test_known_names_need_no_option() -> None:
-    """PET 0 and CT 1, GTVn 1 and GTVp 2, in any case: the names say where each is."""
-    assert read_numbering(dataset("pet", "CT", gtvn=1, GTVp=2), None, None) == SWAPPED
+    """Names say where each channel and label is, in any case: PET 0 and CT 1, GTVn 1 and GTVp 2."""
+    assert read_numbering(make_dataset("pet", "CT", gtvn=1, GTVp=2), None, None) == SWAPPED
 
 
 def test_a_training_may_lack_a_channel() -> None:
-    """PET alone is the second of the two channels; the manifest has its number in the training."""
-    numbering = read_numbering({**dataset(GTVp=1, GTVn=2), "channel_names": {"0": "PET"}}, None, None)
+    """Networks that see only the PET have its number in the training; it is the second of the two channels."""
+    numbering = read_numbering({**make_dataset(GTVp=1, GTVn=2), "channel_names": {"0": "PET"}}, None, None)
     assert (numbering.channels, numbering.to_manifest()) == ({"PET": 0}, {"channels": {"PET": 0}})
     assert numbering.to_configuration() == {"channels": [1]}
 
@@ -145,9 +147,9 @@ def test_a_training_may_lack_a_channel() -> None:
     ids=["channels", "labels"],
 )
 def test_options_that_contradict_the_names(channels: dict[str, int], lesions: tuple[int, ...], message: str) -> None:
-    """One name is enough: the other channel and the other label have names of their own wording."""
+    """One known name is enough, although the other channel and label have unknown names."""
     with pytest.raises(ModelPackageError) as error:
-        read_numbering(dataset("SUVbw", "CT", GTVn=1, tumour=2), channels, lesions)
+        read_numbering(make_dataset("SUVbw", "CT", GTVn=1, tumour=2), channels, lesions)
     assert str(error.value) == message
 
 
@@ -175,7 +177,7 @@ def test_options_that_are_no_mapping(
 )
 def test_options_that_are_not_the_channels(channels: dict[str, int], expected: str) -> None:
     with pytest.raises(ModelPackageError, match=f"^--channels: {expected}"):
-        read_numbering(dataset(), channels, None)
+        read_numbering(make_dataset(), channels, None)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +193,7 @@ def test_options_that_are_not_the_channels(channels: dict[str, int], expected: s
     ids=str,
 )
 @pytest.mark.parametrize("key", ["channel_names", "modality"])
-def test_channel_n_is_file_n_whatever_its_key(names: dict[str, str], key: str) -> None:
+def test_channel_n_is_file_n_for_all_keys(names: dict[str, str], key: str) -> None:
     """nnU-Net counts the entries and ignores their keys; numbers as keys give the numbering."""
     dataset = {key: names, "labels": {"background": 0, "GTVp": 1, "GTVn": 2}}
     assert read_numbering(dataset, {"CT": 0, "PET": 1}, None).channels == {"CT": 0, "PET": 1}

@@ -1,4 +1,4 @@
-"""Options of packages."""
+"""Tests of the options of packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contract.errors import HecktorError
 
 @pytest.mark.parametrize("text", ["m.tgz", "m.tar", "M.ZIP"])
 def test_a_package_is_a_folder_or_tar_gz(text: str) -> None:
-    """Another archive's name would otherwise be that of a folder."""
+    """Other archive names are refused, because they would otherwise name a folder."""
     assert parse_package_output("out/m.tar.gz") == Path("out/m.tar.gz")
     assert parse_package_output("m.v2") == Path("m.v2")
     with pytest.raises(argparse.ArgumentTypeError, match=rf"^found '{text}'"):

@@ -1,4 +1,4 @@
-"""A network of one's own that fails: what its faults cost, when it is packaged and on a case."""
+"""Tests of custom networks that fail when they are packaged or on a case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from algorithm import Predictor
 from algorithm.cli import main as predict_main
 from contract.errors import ModelPackageError
-from tests.baseline.package.own_model import MODEL, loaded, packaged, run, write_model
+from tests.baseline.package.own_model import MODEL, compute_logits, load_with_code, package_model, write_model
 
 
 @pytest.mark.parametrize(
@@ -32,10 +32,10 @@ from tests.baseline.package.own_model import MODEL, loaded, packaged, run, write
     ],
 )
 def test_a_fault_is_seen_when_it_is_packaged(tmp_path: Path, line: str, fault: str) -> None:
-    """Every package is tried with an empty patch before it is written."""
+    """Packaging tries every network with an empty patch before it writes the package."""
     code, weights = write_model(tmp_path, change=("return self.unet(patch)", line))
     with pytest.raises(ModelPackageError, match=fault):
-        packaged(tmp_path, code, weights)
+        package_model(tmp_path, code, weights)
     assert not (tmp_path / "package").exists()
 
 
@@ -51,43 +51,43 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_on_a_case_costs_the_network_not_the_answer(
+def test_after_a_fault_on_a_case_the_pet_threshold_answers(
     tmp_path: Path, case_folder: Any, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
-    """The PET threshold answers, by Python and by the command; log and run record say why."""
+    """If the network fails, Python and the command answer by the PET threshold, and log and run record say why."""
     line, message = FAULTS[fault]
     code, weights = write_model(tmp_path, change=("return self.unet(patch)", ON_A_CASE.format(line)))
-    package = packaged(tmp_path, code, weights)
+    package = package_model(tmp_path, code, weights)
     case_folder.write()
     prediction = Predictor(package, device="cpu", code=[code]).predict(case_folder.input)
     assert prediction.record.segmented_by == "PET threshold"
     assert f"no pass of the network ({'network my_model:Network: ' if fault != 'NaN' else ''}" in caplog.text
     assert message in caplog.text
-    given = ["--model", str(package), "--code", str(code), "--device", "cpu"]
+    options = ["--model", str(package), "--code", str(code), "--device", "cpu"]
     paths = ["--task", "segmentation", "--input", str(case_folder.input), "--output", str(case_folder.output)]
-    assert predict_main([*given, *paths, "--record", str(tmp_path / "record.json")]) == 0
+    assert predict_main([*options, *paths, "--record", str(tmp_path / "record.json")]) == 0
     record = json.loads((tmp_path / "record.json").read_text())
     assert record["fallbacks"] == ["segmentation"]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_on_a_case_leaves_the_other_members(tmp_path: Path, fault: str) -> None:
-    """Beside a sound network, before or after it: the answer is the sound one's."""
+    """Sound networks before or after the failing network give the answer."""
     code, weights = write_model(tmp_path, change=("return self.unet(patch)", ON_A_CASE.format(FAULTS[fault][0])))
     (code / "sound.py").write_text(MODEL)
     with (code / "__init__.py").open("a") as file:
         file.write("\nfrom my_model.sound import Network as Sound\n")
-    sound = loaded(packaged(tmp_path / "sound", code, weights, network="my_model:Sound"), code)
-    broken = loaded(packaged(tmp_path / "broken", code, weights), code)
+    sound = load_with_code(package_model(tmp_path / "sound", code, weights, network="my_model:Sound"), code)
+    broken = load_with_code(package_model(tmp_path / "broken", code, weights), code)
     data = np.random.default_rng(4).normal(0, 1, (2, 16, 16, 24)).astype(np.float32)
-    expected = run(sound, data)
+    expected = compute_logits(sound, data)
     plans = {**broken.plans["configurations"], **sound.plans["configurations"]}
     for first, second in ((broken, sound), (sound, broken)):
         names = [first.manifest.configuration, second.manifest.configuration]
         manifest = first.manifest.model_copy(update={"fold_configurations": names, "folds": ["a", "b"]})
         files = (*first.fold_files, *second.fold_files)
         both = replace(first, manifest=manifest, fold_files=files, plans={**first.plans, "configurations": plans})
-        np.testing.assert_array_equal(run(both, data), expected)
+        np.testing.assert_array_equal(compute_logits(both, data), expected)
 
 
 NORMALISATIONS = {
@@ -99,44 +99,44 @@ NORMALISATIONS = {
 
 
 @pytest.mark.parametrize("fault", NORMALISATIONS)
-def test_a_normalisation_that_fails_on_a_case_costs_the_network_not_the_answer(
+def test_after_a_failed_normalisation_the_pet_threshold_answers(
     tmp_path: Path, case_folder: Any, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
     line, message = NORMALISATIONS[fault]
     change = "def root_of_suv(suv):\n", f"def root_of_suv(suv):\n    if suv.any(): {line}\n"
     code, weights = write_model(tmp_path, change=change)
-    package = packaged(tmp_path, code, weights)
+    package = package_model(tmp_path, code, weights)
     case_folder.write()
     record = Predictor(package, device="cpu", code=[code]).predict(case_folder.input).record
     assert record.segmented_by == "PET threshold"
     assert f"no pass of the network (normalisation 1 of my_model:Network: {message}" in caplog.text
 
 
-def test_a_network_that_cannot_be_made_on_a_case_costs_the_network_not_the_answer(
+def test_without_a_network_the_pet_threshold_answers(
     tmp_path: Path, case_folder: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As one that needs what only the machine has on which it was packaged."""
+    """Networks may need something that only the machine has on which they were packaged."""
     absent = "if Path(__file__).with_name('gone').exists(): raise OSError('gone')"
     change = "self.unet = make_unet()", f"{absent}\n        self.unet = make_unet()"
     code, weights = write_model(tmp_path, change=change)
-    package = packaged(tmp_path, code, weights)
+    package = package_model(tmp_path, code, weights)
     (code / "gone").touch()
     case_folder.write()
     prediction = Predictor(package, device="cpu", code=[code]).predict(case_folder.input)
     assert prediction.record.segmented_by == "PET threshold"
     assert "network my_model:Network: cannot be constructed: OSError: gone" in caplog.text
-    given = ["--model", str(package), "--code", str(code), "--device", "cpu"]
+    options = ["--model", str(package), "--code", str(code), "--device", "cpu"]
     paths = ["--task", "segmentation", "--input", str(case_folder.input), "--output", str(case_folder.output)]
-    assert predict_main([*given, *paths, "--record", str(tmp_path / "record.json")]) == 0
+    assert predict_main([*options, *paths, "--record", str(tmp_path / "record.json")]) == 0
     assert json.loads((tmp_path / "record.json").read_text())["fallbacks"] == ["segmentation"]
 
 
 @pytest.mark.slow
 def test_a_network_that_hangs_ends_at_the_time_limit(tmp_path: Path, case_folder: Any) -> None:
-    """The first patch of a case never ends: the answer by PET threshold stands."""
+    """If the first patch of a case never ends, the answer comes from the PET threshold."""
     line = "__import__('time').sleep(600)"
     code, weights = write_model(tmp_path, change=("return self.unet(patch)", ON_A_CASE.format(line)))
-    package = packaged(tmp_path, code, weights)
+    package = package_model(tmp_path, code, weights)
     case_folder.write()
     command = [
         sys.executable, "-m", "algorithm", "--task", "segmentation", "--input", str(case_folder.input), "--output",

@@ -1,4 +1,4 @@
-"""A network of one's own: packaged by its declaration, and run like ours."""
+"""Tests of custom networks, which are packaged by their declaration and run like ours."""
 
 from __future__ import annotations
 
@@ -24,17 +24,25 @@ from contract.errors import ModelPackageError, run_main
 from contract.io.files import write_json
 from contract.packages import read_manifest
 from tests.baseline.package.nnunet_results import CHANNEL, SPACING
-from tests.baseline.package.own_model import CPU, MODEL, loaded, packaged, run, unet, write_model
+from tests.baseline.package.own_model import (
+    CPU,
+    MODEL,
+    build_unet,
+    compute_logits,
+    load_with_code,
+    package_model,
+    write_model,
+)
 
 SCHEMES = ("CTNormalization", "ZScoreNormalization")
 
 
 def test_the_package_says_what_the_class_declares(tmp_path: Path) -> None:
-    """Spacing turns to (z, y, x), each file has its checksum, the code is named with its own."""
+    """Spacing turns to (z, y, x), and each file and the code have checksums."""
     code, weights = write_model(tmp_path)
     (weights / "deeper").mkdir()
     (weights / "deeper" / "notes.txt").write_text("any format")
-    package = packaged(tmp_path, code, weights, weights)
+    package = package_model(tmp_path, code, weights, weights)
     manifest = json.loads((package / "manifest.json").read_text())
     assert manifest["folds"] == ["networks/0", "networks/1"]
     assert {f"networks/{k}/{name}" for k in (0, 1) for name in ("unet.pt", "deeper/notes.txt")} < set(manifest["files"])
@@ -43,11 +51,13 @@ def test_the_package_says_what_the_class_declares(tmp_path: Path) -> None:
     configuration = json.loads((package / "plans.json").read_text())["configurations"]["my_model:Network"]
     assert (configuration["spacing"], configuration["patch_size"]) == ([4.0, 3.0, 3.0], [16, 16, 24])
     assert configuration["normalization_schemes"] == [[-160, 240], "Own"]
-    assert loaded(package, code).spacing_mm == (3.0, 3.0, 4.0)
+    assert load_with_code(package, code).spacing_mm == (3.0, 3.0, 4.0)
 
 
 def test_heads_of_a_working_directory_have_its_edition(tmp_path: Path) -> None:
-    """An own edition is known by its document in prepare.json, also from the folder of another plan; --edition precedes it."""
+    """Custom editions are known by their document in prepare.json, also from the folder of another plan; --edition
+    precedes it.
+    """
     code, weights = write_model(tmp_path)
     four = (Path(__file__).parents[2] / "editions" / "four_answers.json").read_text()
     (tmp_path / "mine.json").write_text(four.replace('"time", "fallback"', '"risk", "fallback"'))
@@ -72,13 +82,13 @@ def test_heads_of_a_working_directory_have_its_edition(tmp_path: Path) -> None:
 def test_channels_are_normalised_as_declared(tmp_path: Path) -> None:
     """HU -160, 40, 240 and 1000 become 0, 0.5, 1 and 1 by the window; SUV 4, 9, 25 and 36 become 2, 3, 5 and 5."""
     code, weights = write_model(tmp_path)
-    package = loaded(packaged(tmp_path, code, weights), code)
+    package = load_with_code(package_model(tmp_path, code, weights), code)
     ct, pet = (np.array(values, np.float32).reshape(1, 1, 4) for values in ([-160, 40, 240, 1000], [4, 9, 25, 36]))
     np.testing.assert_allclose(normalise((ct, pet), package)[:, 0, 0], [[0, 0.5, 1, 1], [2, 3, 5, 5]], rtol=1e-6)
 
 
 def test_a_network_that_changes_its_patch_changes_no_image(tmp_path: Path) -> None:
-    """Tiles overlap, and other members see the same image: the answers are those of the same network on a copy."""
+    """Tiles overlap, and other members see the same image: the logits equal the logits of the same network on a copy."""
     inplace = "patch.sub_(patch.mean()).clamp_(min=0)\n        return self.unet(patch)"
     code, weights = write_model(tmp_path, change=("return self.unet(patch)", inplace))
     copied = MODEL.replace("return self.unet(patch)", "patch = patch.clone()\n        " + inplace)
@@ -87,40 +97,38 @@ def test_a_network_that_changes_its_patch_changes_no_image(tmp_path: Path) -> No
         file.write("\nfrom my_model.copied import Network as Copied\n")
     data = np.random.default_rng(3).normal(0, 1, (2, 16, 16, 36)).astype(np.float32)
     before = data.copy()
-    changing = loaded(packaged(tmp_path / "changing", code, weights), code)
-    peer = loaded(packaged(tmp_path / "copied", code, weights, network="my_model:Copied"), code)
-    np.testing.assert_array_equal(run(changing, data), run(peer, before))
+    changing = load_with_code(package_model(tmp_path / "changing", code, weights), code)
+    peer = load_with_code(package_model(tmp_path / "copied", code, weights, network="my_model:Copied"), code)
+    np.testing.assert_array_equal(compute_logits(changing, data), compute_logits(peer, before))
     np.testing.assert_array_equal(data, before)
 
 
 def test_one_image_may_be_several_channels(tmp_path: Path) -> None:
-    """Two windows of the CT and no PET."""
+    """Networks may see two windows of the CT and no PET."""
     change = 'channels = (("CT", (-160, 240)), ("PET", root_of_suv))', 'channels = (("CT", (0, 100)), ("CT", (0, 10)))'
     code, weights = write_model(tmp_path, change=change)
-    package = loaded(packaged(tmp_path, code, weights), code)
+    package = load_with_code(package_model(tmp_path, code, weights), code)
     ct, pet = np.full((1, 1, 1), 5, np.float32), np.full((1, 1, 1), 9, np.float32)
     np.testing.assert_allclose(normalise((ct, pet), package).ravel(), [0.05, 0.5], rtol=1e-6)
 
 
 def test_two_functions_of_one_image_are_two_channels(tmp_path: Path) -> None:
-    """Nothing describes a function of the user, so the two channels look alike; each is still seen once."""
+    """User functions have no description, so the two channels look alike; each is still computed once."""
     source = MODEL.replace("class ", "def half(x):\n    return x / 2\n\n\nclass ", 1)
     change = 'channels = (("CT", (-160, 240)), ("PET", root_of_suv))', 'channels = (("CT", root_of_suv), ("CT", half))'
     code, weights = write_model(tmp_path, source, change)
-    package = loaded(packaged(tmp_path, code, weights), code)
+    package = load_with_code(package_model(tmp_path, code, weights), code)
     assert package.channel_order_of(0) == (0, 1)
 
 
 @pytest.mark.parametrize("returns", ["logits", "probabilities"])
-def test_logits_are_those_of_monais_sliding_window(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returns: str
-) -> None:
-    """MONAI's `sliding_window_inference` of the same network over the same 16 x 16 x 36 voxels, half a patch apart.
+def test_logits_equal_monais_sliding_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returns: str) -> None:
+    """MONAI's `sliding_window_inference` runs the same network over the same 16 x 16 x 36 voxels, half a patch apart.
 
-    Patches of 16 x 16 x 24 start at x 0 and 12 in both. MONAI is given nnU-Net's Gaussian, which differs a little from
-    its own; what remains is float32's rounding. The class's labels are GTVn, background, GTVp. A mean of logarithms of
-    probabilities differs from one of logits by a constant per voxel, so those are compared as probabilities; below 1e-7
-    they are cut.
+    Patches of 16 x 16 x 24 start at x 0 and 12 in both. MONAI uses nnU-Net's Gaussian, which differs a little from
+    MONAI's; only float32's rounding remains. The class's labels are GTVn, background, GTVp. A mean of logarithms of
+    probabilities differs from a mean of logits by a constant per voxel, so these are compared as probabilities; below
+    1e-7 they are cut.
     """
     from monai.inferers.utils import sliding_window_inference
 
@@ -131,33 +139,34 @@ def test_logits_are_those_of_monais_sliding_window(
         code, weights = write_model(tmp_path, source, change)
     else:
         code, weights = write_model(tmp_path)
-    package = loaded(packaged(tmp_path, code, weights), code)
+    package = load_with_code(package_model(tmp_path, code, weights), code)
     data = np.random.default_rng(1).normal(0, 1, (2, 16, 16, 36)).astype(np.float32)
     gaussian = tiles.compute_gaussian(
         (16, 16, 24), sigma_scale=1 / 8, value_scaling_factor=10, dtype=torch.float32, device=CPU
     )
-    network = unet()
+    network = build_unet()
     network.load_state_dict(torch.load(weights / "unet.pt", weights_only=True))
     with torch.inference_mode():
         peer = sliding_window_inference(
             torch.from_numpy(data)[None], (16, 16, 24), 1, network, 0.5, roi_weight_map=gaussian
         )[0]
     expected = peer[[1, 2, 0]]  # ours: background, GTVp, GTVn
-    found = torch.from_numpy(run(package, data))
+    logits = torch.from_numpy(compute_logits(package, data))
     if returns == "logits":
-        np.testing.assert_allclose(found, expected, atol=2e-5)
-        assert torch.equal(found.argmax(0), expected.argmax(0))
+        np.testing.assert_allclose(logits, expected, atol=2e-5)
+        assert torch.equal(logits.argmax(0), expected.argmax(0))
     else:
-        single = 12  # voxels along x that one tile alone covers
-        np.testing.assert_allclose(found.softmax(0)[..., :single], expected.softmax(0)[..., :single], atol=1e-5)
+        single = 12  # voxels along x that only one tile covers
+        np.testing.assert_allclose(logits.softmax(0)[..., :single], expected.softmax(0)[..., :single], atol=1e-5)
 
 
-def test_packed_beside_an_nnunet_training_all_folds_answer(
+def test_packed_with_an_nnunet_training_all_folds_answer(
     training_results: dict[str, Path], tmp_path: Path, case_folder: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two folds of nnU-Net and one of the network, in turn, are three passes, since the network allows no mirrors.
+    """Two folds of nnU-Net and a custom network, in turn, are three passes, since the network allows no mirrors.
 
-    Both see one image: the network declares the spacing and the normalisation of the training, or is refused.
+    All of them see the same image: the network declares the spacing and the normalisation of the training, or is
+    refused.
     """
     code, weights = write_model(tmp_path)
     command = [
@@ -183,18 +192,18 @@ def test_packed_beside_an_nnunet_training_all_folds_answer(
     assert (manifest["mirror_axes"], manifest["folds"][1]) == ([], "networks/1")
     case_folder.write()
     paths = ["--task", "segmentation", "--input", str(case_folder.input), "--output", str(case_folder.output)]
-    given = ["--model", str(tmp_path / "package"), "--code", str(code), "--device", "cpu"]
-    assert predict_main([*given, *paths, "--record", str(tmp_path / "record.json")]) == 0
+    options = ["--model", str(tmp_path / "package"), "--code", str(code), "--device", "cpu"]
+    assert predict_main([*options, *paths, "--record", str(tmp_path / "record.json")]) == 0
     record = json.loads((tmp_path / "record.json").read_text())
     assert (record["passes_done"], record["passes_planned"], record["fallbacks"]) == (3, 3, [])
 
 
-def test_code_that_is_not_there_is_refused_and_code_that_is_not_used_is_named(
+def test_missing_code_is_refused_and_unused_code_is_named(
     tmp_path: Path, case_folder: Any, tiny_package: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Refused in one line, before the case is read; by the command, by Python and by a server's start."""
+    """Missing code is refused in one line before the case is read, by the command, by Python and when a server starts."""
     code, weights = write_model(tmp_path)
-    package = packaged(tmp_path, code, weights)
+    package = package_model(tmp_path, code, weights)
     case_folder.write()
     message = r"^manifest.json: found code my_model, expected --code my_model, or an image built with it$"
     with pytest.raises(ModelPackageError, match=message):
@@ -212,7 +221,7 @@ def test_code_that_is_not_there_is_refused_and_code_that_is_not_used_is_named(
 
 def test_another_version_of_the_code_answers_with_a_notice(tmp_path: Path, case_folder: Any) -> None:
     code, weights = write_model(tmp_path)
-    package = packaged(tmp_path, code, weights)
+    package = package_model(tmp_path, code, weights)
     with (code / "__init__.py").open("a") as file:
         file.write("# changed\n")
     case_folder.write()
@@ -236,10 +245,10 @@ def test_another_version_of_the_code_answers_with_a_notice(tmp_path: Path, case_
         (("unet.pt", "absent.pt"), r"network my_model:Network: cannot be constructed: FileNotFoundError"),
     ],
 )
-def test_a_declaration_that_cannot_be(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+def test_impossible_declarations(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     code, weights = write_model(tmp_path, change=change)
     with pytest.raises(ModelPackageError, match=message):
-        packaged(tmp_path, code, weights)
+        package_model(tmp_path, code, weights)
 
 
 def test_options_of_the_package_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

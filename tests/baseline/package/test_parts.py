@@ -1,4 +1,4 @@
-"""Heads, checkpoints and axes of a package, each on its own."""
+"""Tests of the heads, checkpoints and axes of a package."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.baseline.prepared import EDITION
 TERM = {"feature": "age_years", "transform": "identity", "fill": 60.0, "mean": 61.0, "sd": 9.0, "weights": [0.2]}
 
 
-def head(**changes: Any) -> dict[str, Any]:
+def make_head(**changes: Any) -> dict[str, Any]:
     parts = {"kind": "linear", "scale": "test", "intercepts": [0.5], "terms": [TERM], "threshold": 0.25} | changes
     return {name: part for name, part in parts.items() if part is not None}
 
 
-def record(head: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A record of `heads.json`."""
+def make_record(head: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return a record of `heads.json`."""
     selection = {
         "model": "few",
         "setting": {},
@@ -37,8 +37,8 @@ def record(head: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "metric": "balanced_accuracy",
         "out_of_fold": 0.7,
     }
-    measured = {"smallest_lesions": {"gtvp_ml": 0.1, "gtvn_ml": 0.1}, "masks": "out-of-fold masks"}
-    return {"head": head, **selection, "fallback": None, "experts": [], **measured} | changes
+    features = {"smallest_lesions": {"gtvp_ml": 0.1, "gtvn_ml": 0.1}, "masks": "out-of-fold masks"}
+    return {"head": head, **selection, "fallback": None, "experts": [], **features} | changes
 
 
 # Heads
@@ -46,10 +46,10 @@ def record(head: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 def test_heads_are_read_by_name(tmp_path: Path) -> None:
     path = tmp_path / "heads.json"
-    path.write_text(json.dumps({"rfs": head(threshold=None), "hpv_clinical": record(head())}))
+    path.write_text(json.dumps({"rfs": make_head(threshold=None), "hpv_clinical": make_record(make_head())}))
     heads, _ = pack_heads(path, EDITION)
     assert list(heads) == ["rfs", "hpv_clinical"]
-    assert heads["hpv_clinical"].as_json() == head()
+    assert heads["hpv_clinical"].as_json() == make_head()
 
 
 @pytest.mark.parametrize(
@@ -57,16 +57,19 @@ def test_heads_are_read_by_name(tmp_path: Path) -> None:
     [
         ([], r"heads\.json: found list, expected heads named hpv, hpv_clinical, rfs, rfs_clinical"),
         ({}, r"heads\.json: found nothing, expected heads named"),
-        ({"RFS": head()}, r"heads\.json: found 'RFS', expected heads named"),
-        ({"../rfs": head()}, r"heads\.json: found '\.\./rfs', expected heads named"),
+        ({"RFS": make_head()}, r"heads\.json: found 'RFS', expected heads named"),
+        ({"../rfs": make_head()}, r"heads\.json: found '\.\./rfs', expected heads named"),
         ({"rfs": []}, r"heads\.json: rfs: found \[\], expected a head"),
         (
-            {"rfs": head(terms=[TERM | {"sd": 0}])},
+            {"rfs": make_head(terms=[TERM | {"sd": 0}])},
             r"heads\.json: rfs\.terms\[0\]\.sd: found 0, expected a number above 0",
         ),
-        ({"rfs": head(terms=[TERM | {"feature": "gtvp_volume"}])}, r"rfs: feature 'gtvp_volume' is unknown, expected"),
-        ({"hpv": head(threshold=None)}, r"head 'hpv': no threshold, expected a number"),
-        ({"hpv": record(head(), auc=0.7)}, r"heads\.json: hpv\.auc: found 0\.7, expected no such key"),
+        (
+            {"rfs": make_head(terms=[TERM | {"feature": "gtvp_volume"}])},
+            r"rfs: feature 'gtvp_volume' is unknown, expected",
+        ),
+        ({"hpv": make_head(threshold=None)}, r"head 'hpv': no threshold, expected a number"),
+        ({"hpv": make_record(make_head(), auc=0.7)}, r"heads\.json: hpv\.auc: found 0\.7, expected no such key"),
     ],
     ids=[
         "a list",
@@ -87,44 +90,49 @@ def test_heads_that_cannot_be_used(tmp_path: Path, content: object, message: str
         pack_heads(path, EDITION)
 
 
-def n_stages(*numbers: int, **changes: Any) -> dict[str, Any]:
+def make_stage_head(*numbers: int, **changes: Any) -> dict[str, Any]:
     names, several = [f"N{number}" for number in numbers], [0.5] * len(numbers)
-    return head(threshold=None, classes=names, intercepts=several, terms=[TERM | {"weights": several}]) | changes
+    return make_head(threshold=None, classes=names, intercepts=several, terms=[TERM | {"weights": several}]) | changes
 
 
 def test_fallbacks_of_the_heads(tmp_path: Path) -> None:
-    """Records of a training hold them; a plain head has none, and 2025 declares none."""
-    path, stages = tmp_path / "heads.json", n_stages(0, 1, 2, 3)
-    path.write_text(json.dumps({"n_stage": record(stages, fallback="N2"), "n_stage_clinical": stages}))
+    """Fallbacks come from the records of a training. A plain head has no fallback, and HECKTOR 2025 declares none."""
+    path, stages = tmp_path / "heads.json", make_stage_head(0, 1, 2, 3)
+    path.write_text(json.dumps({"n_stage": make_record(stages, fallback="N2"), "n_stage_clinical": stages}))
     assert pack_heads(path, load_edition("hecktor2026"))[1]["fallbacks"] == {"n_stage": "N2"}
-    path.write_text(json.dumps({"rfs": record(head(threshold=None), fallback=3.5)}))
+    path.write_text(json.dumps({"rfs": make_record(make_head(threshold=None), fallback=3.5)}))
     assert "fallbacks" not in pack_heads(path, EDITION)[1]
 
 
 def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
-    """Those of the training's features, none for plain heads; and one for all, since features are measured once."""
+    """Limits come from the training's features; plain heads do not have limits. All heads must agree, since features
+    are measured once.
+    """
     path, limits = tmp_path / "heads.json", {"gtvp_ml": 0.2, "gtvn_ml": 0.07}
 
-    def entry(**of_heads: Any) -> dict[str, Any]:
+    def make_entry(**of_heads: Any) -> dict[str, Any]:
         path.write_text(json.dumps(of_heads))
         return pack_heads(path, EDITION)[1]
 
-    one, other = record(head(), smallest_lesions=limits), record(head())
-    assert entry(hpv=one, hpv_clinical=one)["smallest_lesions"] == limits
-    assert entry(hpv=head()) == {}
+    limited, unlimited = make_record(make_head(), smallest_lesions=limits), make_record(make_head())
+    assert make_entry(hpv=limited, hpv_clinical=limited)["smallest_lesions"] == limits
+    assert make_entry(hpv=make_head()) == {}
     with pytest.raises(ModelPackageError, match=r"smallest_lesions gtvp_ml=0\.2 .* and gtvp_ml=0\.1 .*"):
-        entry(hpv=one, hpv_clinical=other)
+        make_entry(hpv=limited, hpv_clinical=unlimited)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"n_stage": n_stages(0, 1, 2)}, r"^head 'n_stage': classes N0, N1, N2, expected classes N0, N1, N2, N3"),
-        ({"n_stage": head()}, r"^head 'n_stage': one score, expected a score for each of 4 classes"),
-        ({"rfs": n_stages(0, 1, 2, 3)}, r"^head 'rfs': classes N0, .*, expected one score for a risk"),
-        ({"rfs": head()}, r"^head 'rfs': no \w+, expected "),  # days need more than a score
         (
-            {"n_stage": n_stages(0, 1, 2, 3, terms=[TERM | {"feature": "m1", "weights": [0.2] * 4}])},
+            {"n_stage": make_stage_head(0, 1, 2)},
+            r"^head 'n_stage': classes N0, N1, N2, expected classes N0, N1, N2, N3",
+        ),
+        ({"n_stage": make_head()}, r"^head 'n_stage': one score, expected a score for each of 4 classes"),
+        ({"rfs": make_stage_head(0, 1, 2, 3)}, r"^head 'rfs': classes N0, .*, expected one score for a risk"),
+        ({"rfs": make_head()}, r"^head 'rfs': no \w+, expected "),  # days need more than a score
+        (
+            {"n_stage": make_stage_head(0, 1, 2, 3, terms=[TERM | {"feature": "m1", "weights": [0.2] * 4}])},
             r"^heads\.json: n_stage: feature 'm1' is unknown, expected one of",  # 2026 has no M-stage
         ),
     ],
@@ -141,7 +149,7 @@ def test_heads_that_cannot_give_their_answer(tmp_path: Path, content: object, me
 
 
 class _Dangerous:
-    """Writes a file when it is unpickled."""
+    """Object that writes a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -150,8 +158,8 @@ class _Dangerous:
         return (Path.touch, (self.path,))
 
 
-def content(**more: Any) -> dict[str, Any]:
-    """A checkpoint's content as nnU-Net writes it, NumPy numbers in the log included."""
+def make_content(**more: Any) -> dict[str, Any]:
+    """Return a checkpoint's content as nnU-Net writes it, with NumPy numbers in the log."""
     return {
         "network_weights": OrderedDict(a=torch.ones(2)),
         "optimizer_state": {"state": {0: {"momentum_buffer": torch.zeros(2)}}, "param_groups": [{"lr": 0.01}]},
@@ -166,7 +174,7 @@ def content(**more: Any) -> dict[str, Any]:
     }
 
 
-def saved(tmp_path: Path, value: object) -> Path:
+def save(tmp_path: Path, value: object) -> Path:
     path = tmp_path / "fold_0" / "checkpoint_final.pth"
     path.parent.mkdir(parents=True)
     torch.save(value, path)
@@ -174,7 +182,7 @@ def saved(tmp_path: Path, value: object) -> Path:
 
 
 def test_nnunets_own_checkpoints_need_no_trust(tmp_path: Path) -> None:
-    checkpoint = read_checkpoint(saved(tmp_path, content()))
+    checkpoint = read_checkpoint(save(tmp_path, make_content()))
     assert checkpoint.name == "fold_0/checkpoint_final.pth"
     assert torch.equal(checkpoint.weights["a"], torch.ones(2))
     assert (checkpoint.configuration, checkpoint.trainer) == ("3d_fullres", "MyTrainer")
@@ -184,7 +192,7 @@ def test_nnunets_own_checkpoints_need_no_trust(tmp_path: Path) -> None:
 
 def test_a_checkpoint_runs_no_code_unless_it_is_trusted(tmp_path: Path) -> None:
     proof = tmp_path / "proof"
-    path = saved(tmp_path, content(extra=_Dangerous(proof)))
+    path = save(tmp_path, make_content(extra=_Dangerous(proof)))
     with pytest.raises(ModelPackageError, match=r"fold_0/checkpoint_final\.pth: holds more .*--trust-checkpoint"):
         read_checkpoint(path)
     assert not proof.exists()
@@ -192,32 +200,32 @@ def test_a_checkpoint_runs_no_code_unless_it_is_trusted(tmp_path: Path) -> None:
     assert proof.exists()
 
 
-def test_a_trusted_checkpoint_of_a_module_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The module exists when the checkpoint is saved, as in the environment of the training."""
+def test_a_trusted_checkpoint_of_a_missing_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules of the training's environment exist when the checkpoint is saved, but not when it is read."""
     module = types.ModuleType("my_trainer")
     module.Settings = type("Settings", (), {"__module__": "my_trainer"})  # type: ignore[attr-defined]
     with monkeypatch.context() as there:
         there.setitem(sys.modules, "my_trainer", module)
-        path = saved(tmp_path, content(extra=module.Settings()))
+        path = save(tmp_path, make_content(extra=module.Settings()))
     fault = r"^fold_0/checkpoint_final\.pth: cannot be read \(No module named 'my_trainer'\), expected .*PYTHONPATH"
     with pytest.raises(ModelPackageError, match=fault):
         read_checkpoint(path, trust=True)
 
 
 @pytest.mark.parametrize("axes", [(3,), "xy", 7], ids=str)
-def test_mirror_axes_that_are_none(tmp_path: Path, axes: object) -> None:
+def test_invalid_mirror_axes(tmp_path: Path, axes: object) -> None:
     with pytest.raises(ModelPackageError, match=r"mirror axes .* expected a checkpoint of nnU-Net v2"):
-        read_checkpoint(saved(tmp_path, content(inference_allowed_mirroring_axes=axes)))
+        read_checkpoint(save(tmp_path, make_content(inference_allowed_mirroring_axes=axes)))
 
 
 def test_adaptation_plans_of_nnssl(tmp_path: Path) -> None:
-    """A checkpoint may name the plan without holding one."""
-    assert read_checkpoint(saved(tmp_path / "a", content(nnssl_adaptation_plan=None))).adaptation == {}
+    """Checkpoints may name the plan without holding it."""
+    assert read_checkpoint(save(tmp_path / "a", make_content(nnssl_adaptation_plan=None))).adaptation == {}
     with pytest.raises(ModelPackageError, match=r"checkpoint_final\.pth: nnssl_adaptation_plan \[1\], expected an obj"):
-        read_checkpoint(saved(tmp_path / "b", content(nnssl_adaptation_plan=[1])))
+        read_checkpoint(save(tmp_path / "b", make_content(nnssl_adaptation_plan=[1])))
 
 
-def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ModelPackageError, match=r"checkpoint_final\.pth: not found"):
         read_checkpoint(tmp_path / "fold_0" / "checkpoint_final.pth")
 
@@ -226,6 +234,6 @@ def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("axes", [[0, 1], [0, 1, 1], [1, 2, 3], "012 ", None, 3], ids=str)
-def test_orders_that_are_none(axes: object) -> None:
+def test_invalid_orders(axes: object) -> None:
     with pytest.raises(ModelPackageError, match=r"^plans\.json: transpose_forward .*"):
         read_axes({"transpose_forward": axes}, {})

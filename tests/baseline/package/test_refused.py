@@ -1,4 +1,4 @@
-"""Results that cannot be packaged are refused."""
+"""Tests that results which cannot be packaged are refused."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from contract.io.files import write_json
 from tests.baseline.package.nnunet_results import edit_checkpoint, edit_dataset, edit_plan, edit_training, package
 
 
-def trained_as(configuration: str, **values: Any) -> Callable[[Path], None]:
-    """Both folds say that they were trained by `configuration`, which the plans hold."""
+def rename_configuration(configuration: str, **values: Any) -> Callable[[Path], None]:
+    """Change both folds as if they had been trained by `configuration`, which is added to the plans."""
 
     def apply(results: Path) -> None:
         change = edit_training("plans.json", lambda p: p["configurations"].setdefault(configuration, {}).update(values))
@@ -32,17 +32,17 @@ def trained_as(configuration: str, **values: Any) -> Callable[[Path], None]:
     return apply
 
 
-def architecture(**values: Any) -> Callable[[Path], None]:
+def edit_architecture(**values: Any) -> Callable[[Path], None]:
     return edit_training("plans.json", lambda p: p["configurations"]["3d_fullres"]["architecture"].update(values))
 
 
-def first_weight(content: Any) -> torch.Tensor:
+def find_first_weight(content: Any) -> torch.Tensor:
     tensor: torch.Tensor = next(iter(content["network_weights"].values()))
     return tensor
 
 
 class _Hostile:
-    """An object whose pickle runs a command when it is read."""
+    """Object whose pickle runs a command when it is read."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os.system, ("exit 1",)
@@ -87,9 +87,12 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda r: (r / "fold_1/checkpoint_final.pth").rename(r / "fold_1/checkpoint_latest.pth"),
         r"fold_1: found checkpoint_latest\.pth, expected checkpoint_final\.pth; --folds leaves out unfinished folds$",
     ),
-    "two dimensions": (trained_as("2d"), r"2d has spacing \[6\.0, 4\.5\], expected a network of three dimensions"),
+    "two dimensions": (
+        rename_configuration("2d"),
+        r"2d has spacing \[6\.0, 4\.5\], expected a network of three dimensions",
+    ),
     "a cascade": (
-        trained_as("3d_cascade_fullres", inherits_from="3d_fullres", previous_stage="3d_lowres"),
+        rename_configuration("3d_cascade_fullres", inherits_from="3d_fullres", previous_stage="3d_lowres"),
         "3d_cascade_fullres is the second stage of a cascade after '3d_lowres', expected 3d_fullres, or 3d_lowres on",
     ),
     "a configuration that is not there": (
@@ -124,7 +127,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         edit_dataset(labels={"background": 0, "GTVp": [1, 2], "GTVn": 2}),
         r"labels .* with regions, expected plain labels",
     ),
-    "an unknown network": (architecture(network_class_name="a.b.SwinUNETR"), "network 'SwinUNETR', expected one of"),
+    "an unknown network": (
+        edit_architecture(network_class_name="a.b.SwinUNETR"),
+        "network 'SwinUNETR', expected one of",
+    ),
     "an unknown module": (
         edit_training(
             "plans.json",
@@ -182,7 +188,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"fold_0/checkpoint_final\.pth: encoder\..* of shape \(7,\), expected",
     ),
     "a weight beyond float16": (
-        edit_checkpoint(lambda c: first_weight(c).fill_(1e6)),
+        edit_checkpoint(lambda c: find_first_weight(c).fill_(1e6)),
         r"fold_0/checkpoint_final\.pth: encoder\..* NaN, infinity or a number beyond float16",
     ),
     "no checkpoint": (
@@ -224,7 +230,7 @@ def test_a_fold_is_no_results_folder(results: Path, tmp_path: Path, capsys: pyte
 
 @pytest.mark.parametrize("case", sorted(REFUSED))
 def test_results_that_are_refused(case: str, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line that names the file, what was found and what was expected; nothing is written."""
+    """Errors are one line with the file, what was found and what was expected; nothing is written."""
     spoil, message = REFUSED[case]
     spoil(results)
     assert package(results, tmp_path / "out" / "model.tar.gz") == 1
@@ -239,7 +245,7 @@ def test_a_model_package_in_place_of_results(
     assert f"error: {tiny_package.name}: found a model package, expected nnU-Net's results" in capsys.readouterr().err
 
 
-def test_a_fold_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_fold(tmp_path: Path) -> None:
     results = tmp_path / "Trainer__Plans__3d_fullres"
     for name in ("plans.json", "dataset.json"):
         write_json(results / name, {})
