@@ -176,13 +176,13 @@ def session_work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     from baseline.cli import main
     from tests.baseline.test_existing_networks import write_release
-    from tests.baseline.test_given_masks import block
+    from tests.baseline.test_given_masks import make_block
 
     root = tmp_path_factory.mktemp("prepared")
     places = ["--release", str(write_release(make_empty_release(root))), "--work", str(root / "work")]
     assert main(["prepare", *places, "--folds", "2", "--jobs", "1", "--spacing-mm", "3", "3", "3"]) == 0
     for number, case in enumerate(read_cases(WorkFolders(root / "work"))):
-        write_mask(root / "masks" / f"{case.patient_id}{('.nii.gz', '.mha')[number % 2]}", *block(case))
+        write_mask(root / "masks" / f"{case.patient_id}{('.nii.gz', '.mha')[number % 2]}", *make_block(case))
     return root
 
 

@@ -15,7 +15,7 @@ from contract.errors import HecktorError, InputError
 from contract.io.files import read_json, write_json, write_text
 
 
-def test_a_result_is_read_back_under_its_key_alone(tmp_path: Path) -> None:
+def test_a_result_is_read_only_under_its_key(tmp_path: Path) -> None:
     path = tmp_path / "a" / "x.json"
     assert load_cached(path, "key") is None
     store_cached(path, "key", [])
@@ -42,16 +42,16 @@ def test_a_failure_comes_through(jobs: int) -> None:
 
 
 def test_results_of_processes_are_not_held() -> None:
-    """Each result is freed once the next one is taken."""
+    """Results are freed after the next result is taken."""
     earlier: list[weakref.ref[np.ndarray]] = []
     for array in map_items(np.zeros, [1000] * 5, 2, "test"):
-        assert all(one() is None for one in earlier[:-1])
+        assert all(reference() is None for reference in earlier[:-1])
         earlier.append(weakref.ref(array))
     assert len(earlier) == 5
 
 
 def test_a_process_that_dies_is_one_line() -> None:
-    """As one that the system kills for its memory."""
+    """The system may kill a process for its memory, for example."""
     with pytest.raises(HecktorError, match=r"^measure: a process ended without a result .*"):
         list(map_items(os._exit, [3, 3], 2, "measure"))
 
@@ -61,8 +61,8 @@ SHA256_OF_1 = "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A working directory, `work`, prepared from `release`, which holds one file with the text 1."""
+def root(tmp_path: Path) -> Path:
+    """Write a working directory, `work`, prepared from `release`, which holds one file with the text 1."""
     write_text(tmp_path / "release" / "A" / "ct", "1")
     write_json(tmp_path / "work" / "prepare.json", {"options": {"release": str(tmp_path / "release")}})
     return tmp_path
@@ -70,25 +70,25 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the files that were read."""
+    """Record the names of the files that are read."""
     read: list[str] = []
     real = cache_module.make_file_entry
     monkeypatch.setattr(cache_module, "make_file_entry", lambda path: read.append(path.name) or real(path))
     return read
 
 
-def sha256(place: Path) -> str | None:
-    """The digest of the release's file."""
-    path = place / "release" / "A" / "ct"
-    return read_digests(WorkFolders(place / "work"), [path])[path]
+def read_sha256(root: Path) -> str | None:
+    """Read the digest of the release's file."""
+    path = root / "release" / "A" / "ct"
+    return read_digests(WorkFolders(root / "work"), [path])[path]
 
 
-def test_a_key_follows_names_contents_presence_and_options(place: Path) -> None:
-    work, path = WorkFolders(place / "work"), place / "release" / "A" / "ct"
+def test_a_key_follows_names_contents_presence_and_options(root: Path) -> None:
+    work, path = WorkFolders(root / "work"), root / "release" / "A" / "ct"
     first = compute_key(work, (path, None), {"spacing": 3})
     os.utime(path, (5, 5))
     assert compute_key(work, (path, None), {"spacing": 3}) == first
-    others = {
+    other_keys = {
         compute_key(work, (path, None), {"spacing": 4}),
         compute_key(work, (path,), {"spacing": 3}),
         compute_key(work, (None, path), {"spacing": 3}),
@@ -96,100 +96,104 @@ def test_a_key_follows_names_contents_presence_and_options(place: Path) -> None:
     }
     path.write_text("2")
     os.utime(path, (6, 6))
-    others.add(compute_key(work, (path, None), {"spacing": 3}))
-    assert len(others | {first}) == 6
+    other_keys.add(compute_key(work, (path, None), {"spacing": 3}))
+    assert len(other_keys | {first}) == 6
 
 
-def test_a_file_is_read_once(place: Path, reads: list[str]) -> None:
-    """Again after another time, or for a file of neither folder. A change that keeps size and time goes unnoticed."""
-    path = place / "release" / "A" / "ct"
+def test_a_file_is_read_once(root: Path, reads: list[str]) -> None:
+    """Files are read again after their time changes, or if they are in neither folder. A change that keeps size and
+    time goes unnoticed.
+    """
+    path = root / "release" / "A" / "ct"
     os.utime(path, (5, 5))
-    assert [sha256(place), sha256(place)] == [SHA256_OF_1] * 2
+    assert [read_sha256(root), read_sha256(root)] == [SHA256_OF_1] * 2
     path.write_text("2")
     os.utime(path, (5, 5))
-    assert sha256(place) == SHA256_OF_1
+    assert read_sha256(root) == SHA256_OF_1
     assert reads == ["ct"]
     os.utime(path, (6, 6))
-    assert sha256(place) != SHA256_OF_1
+    assert read_sha256(root) != SHA256_OF_1
     assert reads == ["ct"] * 2
     for _ in range(2):
-        read_digests(WorkFolders(place / "work"), [Path(shutil.copy(path, place / "elsewhere"))])
+        read_digests(WorkFolders(root / "work"), [Path(shutil.copy(path, root / "elsewhere"))])
     assert reads == ["ct", "ct", "elsewhere", "elsewhere"]
 
 
-def test_digests_are_stored_by_relative_paths(place: Path, reads: list[str]) -> None:
-    """So that both folders may be moved."""
-    sha256(place)
-    assert list(read_json(place / "work" / "digests.json")) == ["release/A/ct"]
-    moved = place / "moved"
+def test_digests_are_stored_by_relative_paths(root: Path, reads: list[str]) -> None:
+    """Relative paths allow both folders to be moved."""
+    read_sha256(root)
+    assert list(read_json(root / "work" / "digests.json")) == ["release/A/ct"]
+    moved = root / "moved"
     moved.mkdir()
     for name in ("work", "release"):
-        (place / name).rename(moved / name)
+        (root / name).rename(moved / name)
     write_json(moved / "work" / "prepare.json", {"options": {"release": str(moved / "release")}})
-    assert (sha256(moved), reads) == (SHA256_OF_1, ["ct"])
+    assert (read_sha256(moved), reads) == (SHA256_OF_1, ["ct"])
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", "null", '{"release/A/ct": 3}', '{"release/A/ct": []}'])
-def test_damaged_digests_are_made_again(place: Path, content: str) -> None:
-    (place / "work" / "digests.json").write_text(content)
-    assert sha256(place) == SHA256_OF_1
-    assert read_json(place / "work" / "digests.json")["release/A/ct"][-1] == SHA256_OF_1
+def test_damaged_digests_are_made_again(root: Path, content: str) -> None:
+    (root / "work" / "digests.json").write_text(content)
+    assert read_sha256(root) == SHA256_OF_1
+    assert read_json(root / "work" / "digests.json")["release/A/ct"][-1] == SHA256_OF_1
 
 
-def test_digests_of_another_process_are_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It writes its own while this one reads."""
+def test_digests_of_another_process_are_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process writes its digests while this process reads."""
     real = cache_module.make_file_entry
 
-    def slow(path: Path) -> dict[str, object]:
-        write_json(place / "work" / "digests.json", {"work/other": [1, 1, "0"]})
+    def write_first(path: Path) -> dict[str, object]:
+        write_json(root / "work" / "digests.json", {"work/other": [1, 1, "0"]})
         return real(path)
 
-    monkeypatch.setattr(cache_module, "make_file_entry", slow)
-    sha256(place)
-    assert set(read_json(place / "work" / "digests.json")) == {"work/other", "release/A/ct"}
+    monkeypatch.setattr(cache_module, "make_file_entry", write_first)
+    read_sha256(root)
+    assert set(read_json(root / "work" / "digests.json")) == {"work/other", "release/A/ct"}
 
 
 def test_an_interruption_loses_only_what_was_not_read(
-    place: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
+    root: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several threads read many bytes; the last file is not reached."""
-    work, paths = WorkFolders(place / "work"), [place / "release" / f"{number}" for number in range(3)]
+    """Several threads read many bytes, and the last file is not reached."""
+    work, paths = WorkFolders(root / "work"), [root / "release" / f"{number}" for number in range(3)]
     for path in paths:
         path.write_text("1")
-    counted = cache_module.make_file_entry
+    make_counted_entry = cache_module.make_file_entry
 
-    def interrupted(path: Path) -> dict[str, object]:
+    def interrupt(path: Path) -> dict[str, object]:
         if path.name == "2":
             raise KeyboardInterrupt
-        return counted(path)
+        return make_counted_entry(path)
 
     with monkeypatch.context() as patch:
         patch.setattr(cache_module, "_MANY_BYTES", 0)
-        patch.setattr(cache_module, "make_file_entry", interrupted)
+        patch.setattr(cache_module, "make_file_entry", interrupt)
         with pytest.raises(KeyboardInterrupt):
             read_digests(work, paths)
     assert read_digests(work, paths) == dict.fromkeys(paths, SHA256_OF_1)
     assert sorted(reads) == ["0", "1", "2"]
 
 
-def test_a_folder_that_cannot_be_written_is_no_fault(place: Path) -> None:
-    (place / "work" / "digests.json").mkdir()
-    assert sha256(place) == SHA256_OF_1
+def test_a_folder_that_cannot_be_written_is_no_fault(root: Path) -> None:
+    (root / "work" / "digests.json").mkdir()
+    assert read_sha256(root) == SHA256_OF_1
 
 
-def test_a_file_that_is_gone_is_named(place: Path) -> None:
-    """For a file of the release the message says how to tell where it is now."""
-    work, gone = WorkFolders(place / "work"), place / "release" / "B" / "ct.nii.gz"
-    expected = rf"^ct\.nii\.gz: No such file or directory, expected it in {gone.parent}, or where the release is now: "
+def test_a_file_that_is_gone_is_named(root: Path) -> None:
+    """Messages about a file of the release say how to state where the release is now."""
+    work, missing = WorkFolders(root / "work"), root / "release" / "B" / "ct.nii.gz"
+    expected = (
+        rf"^ct\.nii\.gz: No such file or directory, expected it in {missing.parent}, or where the release is now: "
+    )
     with pytest.raises(InputError, match=expected + r"`hecktor train prepare --release DIR`$"):
-        compute_key(work, (gone,), {})
-    with pytest.raises(InputError, match=rf"^x: No such file or directory, expected it in {place}/work$"):
-        compute_key(work, (place / "work" / "x",), {})
+        compute_key(work, (missing,), {})
+    with pytest.raises(InputError, match=rf"^x: No such file or directory, expected it in {root}/work$"):
+        compute_key(work, (root / "work" / "x",), {})
 
 
-def test_an_unreadable_file_has_a_key(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check names it; once it can be read, the key is another."""
-    work, path = WorkFolders(place / "work"), place / "release" / "A" / "ct"
+def test_an_unreadable_file_has_a_key(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check names an unreadable file, whose key changes when it can be read."""
+    work, path = WorkFolders(root / "work"), root / "release" / "A" / "ct"
     with monkeypatch.context() as patch:
         patch.setattr(cache_module, "make_file_entry", lambda path: (_ for _ in ()).throw(PermissionError(path)))
         first = compute_key(work, (path,), {})

@@ -1,4 +1,4 @@
-"""The expected DSC is calibrated on out-of-fold masks by a monotone map."""
+"""Tests that a monotone map calibrates the expected DSC on out-of-fold masks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from contract.packages import DscCalibration
 
 
 def test_the_map_by_hand() -> None:
-    """DSC 0.3 at 0.5, and 0.7 and 0.5 at 0.8 and 0.9, which fall: both become 0.6. Halfway from 0.5 to 0.8 is 0.45."""
+    """DSC is 0.3 at 0.5, and 0.7 and 0.5 at 0.8 and 0.9, which falls: both become 0.6. Halfway from 0.5 to 0.8 is 0.45."""
     fitted = fit_calibration([(0.9, 0.5), (0.5, 0.3), (0.8, 0.7)])
     assert fitted.expected == pytest.approx((0.5, 0.8, 0.9))
     assert fitted.dsc == pytest.approx((0.3, 0.6, 0.6))
@@ -27,8 +27,9 @@ def test_the_map_by_hand() -> None:
 
 
 def test_the_record_applies_the_map_of_the_package() -> None:
-    """One voxel of GTVp with probability 0.5 of it and 0.25 of each other: 2 x 0.5 / (1 + 0.5) = 2 / 3 becomes 0.4;
-    without a map it stays, and a label without a voxel has no DSC."""
+    """GTVp has one voxel, with probability 0.5 of GTVp and 0.25 of each other class: 2 x 0.5 / (1 + 0.5) = 2 / 3
+    becomes 0.4. Without a map it is not changed, and a label without a voxel has no DSC.
+    """
     logits = np.log(np.array([0.25, 0.5, 0.25], np.float32)).reshape(3, 1, 1, 1)
     for maps, value in (({}, 2 / 3), ({"GTVp": DscCalibration(expected=(0.2,), dsc=(0.4,))}, 0.4)):
         package = SimpleNamespace(manifest=SimpleNamespace(expected_dsc=maps))
@@ -38,20 +39,23 @@ def test_the_record_applies_the_map_of_the_package() -> None:
 
 
 def test_an_optimism_is_removed() -> None:
-    """True DSC 0.15 below the expected one with noise: without bias on other patients, and the order is kept."""
+    """True DSC is 0.15 below the expected DSC, with noise. On other patients the calibrated DSC has no bias and the
+    same order.
+    """
     rng = np.random.default_rng(0)
     expected = rng.uniform(0.4, 0.95, 400)
     true_dsc = np.clip(expected - 0.15 + rng.normal(0, 0.05, 400), 0, 1)
     fitted = fit_calibration(list(zip(expected[:200], true_dsc[:200], strict=True)))
-    found = np.array([fitted.calibrate(value) for value in expected[200:]])
+    calibrated = np.array([fitted.calibrate(value) for value in expected[200:]])
     assert np.mean(expected[200:] - true_dsc[200:]) == pytest.approx(0.15, abs=0.02)
-    assert np.mean(found - true_dsc[200:]) == pytest.approx(0, abs=0.02)
-    assert (np.diff(found[np.argsort(expected[200:])]) >= 0).all()
+    assert np.mean(calibrated - true_dsc[200:]) == pytest.approx(0, abs=0.02)
+    assert (np.diff(calibrated[np.argsort(expected[200:])]) >= 0).all()
 
 
 def test_pairs_by_hand() -> None:
-    """GTVp has probabilities 1, 0.6 and 0.2 in four voxels: expected 2 x 1.6 / (2 + 1.8); the reference is the first
-    voxel: DSC 2 / 3. There is no GTVn in the mask."""
+    """GTVp has probabilities 1, 0.6 and 0.2 in four voxels: expected 2 x 1.6 / (2 + 1.8). The reference is the first
+    voxel: DSC 2 / 3. There is no GTVn in the mask.
+    """
     gtvp = np.array([255, 153, 51, 0], np.uint8).reshape(1, 2, 2)
     reference = np.array([1, 0, 0, 2], np.uint8).reshape(1, 2, 2)
     pairs = compare_probabilities(gtvp, np.zeros_like(gtvp), reference)

@@ -1,4 +1,4 @@
-"""What the command line settles before anything is done."""
+"""Tests of what the command line checks before any work is done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from contract.io.files import write_json
 
 
 def test_as_many_jobs_as_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a cluster's node the cores of the task, not the node's."""
+    """Tasks on a cluster's node use the cores of the task rather than of the node."""
     monkeypatch.setattr("os.cpu_count", lambda: 128)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
     assert make_parser().parse_args(["report", "--work", "x"]).jobs == 1
@@ -35,7 +35,7 @@ def test_as_many_jobs_as_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -
 def test_errors_of_the_last_steps_end_the_first_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
 ) -> None:
-    """Not after the hours of those between."""
+    """Errors are raised at once rather than after hours of earlier steps."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     places = ["--release", str(tmp_path / "release"), "--work", str(tmp_path / "work"), "--output", str(tmp_path / "p")]
     (tmp_path / "release" / "Task 1").mkdir(parents=True)
@@ -44,28 +44,28 @@ def test_errors_of_the_last_steps_end_the_first_one(
     assert list(tmp_path.iterdir()) == [tmp_path / "release"]
 
 
-def by_python(root: Path) -> object:
+def run_train(root: Path) -> object:
     return train(TrainingOptions(root / "work", root / "p", PrepareOptions(str(root / "release"))))
 
 
-def by_command(*words: str) -> Callable[[Path], object]:
+def make_command_runner(*words: str) -> Callable[[Path], object]:
     def run(root: Path) -> object:
         return main([*words[:1], "--work", str(root / "work"), "--release", str(root / "release"), *words[1:]])
 
     return run
 
 
-def prepared_by_python(root: Path) -> object:
+def run_prepare_release(root: Path) -> object:
     return prepare_release(PrepareOptions(str(root / "release")), MagicMock(), WorkFolders(root / "work"), 1)
 
 
 @pytest.mark.parametrize(
-    "run", [by_command("all", "--output", "p"), by_command("prepare"), by_python, prepared_by_python]
+    "run", [make_command_runner("all", "--output", "p"), make_command_runner("prepare"), run_train, run_prepare_release]
 )
 def test_patients_are_never_trained_by_the_preset_of_trials_unless_it_is_named(
     tmp_path: Path, run: Callable[[Path], object]
 ) -> None:
-    """From the command line and from Python, before anything is read or written; `plan`: test_plans.py."""
+    """Both the command line and Python refuse before anything is read or written; test_plans.py tests `plan`."""
     (tmp_path / "release" / "Task 1").mkdir(parents=True)
     with pytest.raises(HecktorError, match=r"^--preset: not given, and release holds no phantoms"):
         run(tmp_path)
@@ -80,7 +80,7 @@ def test_a_card_that_answers_is_the_default_device(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
-    """`all` has both kinds of options. A plan takes the spacing of the prepared images later."""
+    """`all` has both kinds of options, but a plan takes the spacing of the prepared images later."""
     places = ["--release", "release", "--work", "work", "--output", "package"]
     options = ["--preset", "short", "--spacing-mm", "1", "1", "3", "--mirror-axes", "2", "0"]
     arguments = make_parser().parse_args(["all", *places, *options])
@@ -88,7 +88,7 @@ def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
     assert make_plan(arguments, "release") == NetworkPlan(mirror_axes=(0, 2))
 
 
-def test_options_of_a_plan_beside_the_networks_of_a_package(tmp_path: Path) -> None:
+def test_options_of_a_plan_with_the_networks_of_a_package(tmp_path: Path) -> None:
     options = ["--release", str(tmp_path), "--output", "p", "--networks", str(tmp_path), "--batch-size", "2"]
     (tmp_path / "Task 1").mkdir()
     with pytest.raises(HecktorError, match=r"^--batch-size: found with --networks"):

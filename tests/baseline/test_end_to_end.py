@@ -1,4 +1,4 @@
-"""From ten coarse phantoms through every step of training to a package that answers: far too short to learn anything."""
+"""Ten coarse phantoms go through every step of training to a package that answers, with training too short to learn."""
 
 from __future__ import annotations
 
@@ -32,31 +32,33 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 PATIENTS, RARE = 10, 3
 
 
-def chosen_cases() -> list[PhantomCase]:
-    """Ten patients of whom at least three are HPV negative and three relapse, so that no fold lacks either."""
+def select_cases() -> list[PhantomCase]:
+    """Select ten patients of whom at least three are HPV negative and three relapse, so that no fold lacks either."""
 
-    def drawn() -> Iterator[PhantomCase]:
+    def draw_cases() -> Iterator[PhantomCase]:
         return (make_case(19, index, CENTRES, "head_and_neck") for index in range(1000))
 
-    negative = [case for case, _ in zip((c for c in drawn() if not c.outcome.hpv_positive), range(RARE), strict=False)]
+    negative = [
+        case for case, _ in zip((c for c in draw_cases() if not c.outcome.hpv_positive), range(RARE), strict=False)
+    ]
     taken = {case.index for case in negative}
     relapsed = [
         case
         for case, _ in zip(
-            (c for c in drawn() if c.outcome.relapse and c.index not in taken), range(RARE), strict=False
+            (c for c in draw_cases() if c.outcome.relapse and c.index not in taken), range(RARE), strict=False
         )
     ]
     taken |= {case.index for case in relapsed}
-    others = [case for case in drawn() if case.index not in taken and case.outcome.hpv_positive]
-    chosen = negative + relapsed + others[: PATIENTS - 2 * RARE]
+    remaining = [case for case in draw_cases() if case.index not in taken and case.outcome.hpv_positive]
+    chosen = negative + relapsed + remaining[: PATIENTS - 2 * RARE]
     return [replace(case, protocol=coarsen_protocol(case.protocol, 8)) for case in chosen]
 
 
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A release of ten patients, and the first of them as the platform lays it out."""
+    """Write a release of ten patients, and the first patient in the platform's layout."""
     root = tmp_path_factory.mktemp("cohort")
-    cases = chosen_cases()
+    cases = select_cases()
     for case in cases:
         rendered = render(case)
         LAYOUTS["release"](load_edition()).write_case(root / "release", case, rendered)
@@ -67,8 +69,10 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return root / "release", root / "platform" / cases[0].patient_id / "input"
 
 
-def options(cohort: Path, root: Path, *more: str) -> list[str]:
-    """Coarse voxels and 8 features: with 4, PyTorch's convolutions of one image on a CPU are several times slower."""
+def make_options(cohort: Path, root: Path, *more: str) -> list[str]:
+    """Return options for coarse voxels and 8 features: with 4, PyTorch's convolutions of one image on a CPU are several
+    times slower.
+    """
     return [
         "all", "--release", str(cohort), "--work", str(root / "work"), "--output", str(root / "package"),
         "--epochs", "1", "--iterations", "2", "--memory-gb", "0.1", "--base-features", "8", "--most-features", "16",
@@ -81,12 +85,12 @@ def options(cohort: Path, root: Path, *more: str) -> list[str]:
 def test_every_step_from_a_cohort_to_an_answer(
     cohort: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every network is trained in this process."""
+    """All networks are trained in this process."""
     for name in ("raw", "preprocessed", "results", "n_proc_DA", "compile"):
         monkeypatch.setenv(f"nnUNet_{name}", "")  # so that the test restores them
     monkeypatch.setattr("baseline.network.planning.FINGERPRINT_VOXELS", 10_000)
     release, platform_input = cohort
-    assert baseline_main(options(release, tmp_path)) == 0
+    assert baseline_main(make_options(release, tmp_path)) == 0
     printed = capsys.readouterr().out
     assert f"steps for {PATIENTS} patients: check, prepare, plan, train 4 networks of 1 epochs" in printed
     package = load_package(tmp_path / "package")
@@ -110,7 +114,7 @@ def test_every_step_from_a_cohort_to_an_answer(
 
 
 def check_card(files: Mapping[str, Any], card: str) -> None:
-    """The card is listed with its checksum and holds what the report computed from these heads."""
+    """Check that the card is listed with its checksum and holds what the report computed from these heads."""
     assert files["MODEL_CARD.md"].size == len(card.encode())
     assert f"Patients: {PATIENTS}. By centre: " in card
     assert "Run `hecktor train report`" not in card
@@ -118,27 +122,29 @@ def check_card(files: Mapping[str, Any], card: str) -> None:
 
 
 def check_resuming(release: Path, root: Path) -> None:
-    """The same again changes no file of the steps before the export; other options or folds are refused."""
-    made = {path: path.stat().st_mtime_ns for path in (root / "work" / "nnunet").rglob("*") if path.is_file()}
+    """Check that repeating the command changes no file of the steps before the export, and that other options or folds
+    are refused.
+    """
+    times = {path: path.stat().st_mtime_ns for path in (root / "work" / "nnunet").rglob("*") if path.is_file()}
     steps = [root / "work" / f"{name}.json" for name in ("features", "heads", "cross_validation")]
     steps += [root / "work" / "report" / "index.html"]
     steps += sorted((root / "work" / "out_of_fold" / "masks").iterdir())
     ended = {path: path.stat().st_mtime_ns for path in steps}
-    assert baseline_main(options(release, root)) == 0
+    assert baseline_main(make_options(release, root)) == 0
     assert ended == {path: path.stat().st_mtime_ns for path in steps}
     after = {path: path.stat().st_mtime_ns for path in (root / "work" / "nnunet").rglob("*") if path.is_file()}
-    assert {path.name for path in made if made[path] != after.get(path)} == {"dataset.json"}
-    assert set(after) == set(made)
+    assert {path.name for path in times if times[path] != after.get(path)} == {"dataset.json"}
+    assert set(after) == set(times)
     with pytest.raises(HecktorError, match=r"plan\.json: a network has been trained with --epochs 1, now 2,"):
-        baseline_main(options(release, root, "--epochs", "2"))
+        baseline_main(make_options(release, root, "--epochs", "2"))
     with pytest.raises(HecktorError, match=r"splits\.json: 2 folds with seed 0, now 2 and 1"):
-        baseline_main(options(release, root, "--seed", "1"))
+        baseline_main(make_options(release, root, "--seed", "1"))
     with pytest.raises(HecktorError, match="--fold: found 99"):
         baseline_main(["fold", "--work", str(root / "work"), "--fold", "99"])
 
 
 def check_folds(work: Path, release: Path) -> None:
-    """Every patient was measured, by the fold that did not train on it; after the two folds come the centres."""
+    """Check that every patient was measured by the fold that did not train on it; the centres come after the two folds."""
     patients = sorted(path.name for path in (release / "Task 1").iterdir() if path.is_dir())
     assert sorted(read_json(work / "features.json")["result"]) == patients
     (path,) = (work / "nnunet" / "preprocessed").glob("*/splits_final.json")
@@ -150,7 +156,9 @@ def check_folds(work: Path, release: Path) -> None:
 
 
 def check_heads(work: Path, release: Path) -> None:
-    """An out-of-fold mask on the CT's own grid for every patient, and every head judged on all that have an outcome."""
+    """Check that every patient has an out-of-fold mask on the CT's grid, and that every head is scored on all patients
+    with an outcome.
+    """
     for folder in sorted(path for path in (release / "Task 1").iterdir() if path.is_dir()):
         mask = read_volume(work / "out_of_fold" / "masks" / f"{folder.name}.nii.gz")
         ct = read_volume(folder / f"{folder.name}__CT.nii.gz")
@@ -165,7 +173,7 @@ def check_heads(work: Path, release: Path) -> None:
 
 
 def check_report(work: Path) -> None:
-    """The evaluation scored every patient's mask; the page shows both targets and the worst cases."""
+    """Check that the evaluation scored every patient's mask and that the page shows both targets and the worst cases."""
     scored = read_json(work / "report" / "task1" / "metrics.json")
     assert scored["cases"]["answered"] == scored["cases"]["used"] == PATIENTS
     assert scored["cases"]["failed"] == []
@@ -179,34 +187,34 @@ def check_report(work: Path) -> None:
     assert len(list(filter(None, figures["summary"]))) == 3
     assert figures["training"]["Trained until"]
     order = ["summary", "training", "rfs", "hpv", "segmentation", "worst"]
-    assert [one for one in re.findall(r'class="part" id="([^"]+)"', page) if one != "postprocessing"] == order
+    assert [part for part in re.findall(r'class="part" id="([^"]+)"', page) if part != "postprocessing"] == order
     assert "<script src" not in page  # it loads nothing
     assert str(work) not in page
 
 
-def _output(task: str, output: Path) -> Path:
+def _find_output(task: str, output: Path) -> Path:
     return EDITION.find_algorithm(task).answers[0].socket.path_under(output)
 
 
-def answer(task: str, method: str, package: Path, platform_input: Path, output: Path) -> None:
+def write_answer(task: str, method: str, package: Path, platform_input: Path, output: Path) -> None:
     passes = ["--passes", "2"] if method == "baseline" else []
     places = ["--input", str(platform_input), "--output", str(output), "--model", str(package)]
     assert run_main(predict, ["--task", task, "--method", method, *places, "--device", "cpu", *passes]) == 0
 
 
 def check_mask(package: Path, platform_input: Path, output: Path) -> None:
-    """A mask on the CT."""
-    answer("segmentation", "baseline", package, platform_input, output)
-    mask = read_volume(_output("segmentation", output) / platform.MASK_FILE_NAME)
+    """Check that the package writes a mask on the CT's grid."""
+    write_answer("segmentation", "baseline", package, platform_input, output)
+    mask = read_volume(_find_output("segmentation", output) / platform.MASK_FILE_NAME)
     (ct,) = EDITION.inputs["ct"].path_under(platform_input).iterdir()
     assert mask.geometry.find_differences(read_volume(ct).geometry) == []
     assert set(np.unique(mask.array)) <= {0, 1, 2}
 
 
 def check_answers(package: Path, platform_input: Path, output: Path) -> None:
-    """A mask on the CT, and with it a risk and a status."""
+    """Check that the package writes a mask on the CT's grid, a risk and a status."""
     check_mask(package, platform_input, output)
     for task in ("rfs", "hpv"):
-        answer(task, "clinical", package, platform_input, output)
-    assert math.isfinite(read_json(_output("rfs", output)))
-    assert isinstance(read_json(_output("hpv", output)), bool)
+        write_answer(task, "clinical", package, platform_input, output)
+    assert math.isfinite(read_json(_find_output("rfs", output)))
+    assert isinstance(read_json(_find_output("hpv", output)), bool)

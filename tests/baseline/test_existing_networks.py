@@ -1,4 +1,4 @@
-"""From a release and a model package to a package with the same networks and heads of the release's patients."""
+"""A release and a model package become a package with the same networks and heads of the release's patients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENTS = 8
 
 
 def write_release(release: TinyRelease) -> Path:
-    """Eight clones of one phantom at two centres; the old relapse early and are HPV negative."""
+    """Write eight clones of a phantom at two centres; the old patients relapse early and are HPV negative."""
     for number in range(PATIENTS):
         name = release.add(f"{('CHUM', 'HMR')[number // 4]}-{number:03d}")
         old = number % 2
@@ -48,18 +48,18 @@ def options(release: Path, root: Path, networks: Path, spacing_mm: str = "9") ->
 def test_heads_of_new_patients_on_the_networks_of_a_package(
     tiny_release: TinyRelease, tiny_package: Path, tmp_path: Path
 ) -> None:
-    """Nothing is planned or trained; the package differs from the given one in its heads alone."""
+    """No plan is made and no network is trained. The new package differs from the existing package only in its heads."""
     release = write_release(tiny_release)
     assert main(options(release, tmp_path, tiny_package)) == 0
-    given, package = load_package(tiny_package), load_package(tmp_path / "package")
+    existing, package = load_package(tiny_package), load_package(tmp_path / "package")
     manifest = package.manifest
     assert manifest.edition == "hecktor2025"
     assert sorted(package.heads) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
-    assert package.heads["rfs"] != given.heads["rfs"]
+    assert package.heads["rfs"] != existing.heads["rfs"]
     for name in ("plans.json", "fold_0.safetensors", "fold_1.safetensors"):
-        assert (package.root / name).read_bytes() == (given.root / name).read_bytes()
+        assert (package.root / name).read_bytes() == (existing.root / name).read_bytes()
     for key in ("configuration", "folds", "mirror_axes"):
-        assert getattr(manifest, key) == getattr(given.manifest, key)
+        assert getattr(manifest, key) == getattr(existing.manifest, key)
     assert manifest.training == {
         "patients": PATIENTS, "centres": ["CHUM", "HMR"], "folds": 2, "seed": 0,
         "heads_fitted_on": "out-of-fold masks",
@@ -75,7 +75,7 @@ def test_heads_of_new_patients_on_the_networks_of_a_package(
 
 
 def check_work(work: Path) -> None:
-    """Masks, features and expected DSC of every patient. The folder of nnU-Net holds only the prepared images."""
+    """Check masks, features and expected DSC of every patient. The folder of nnU-Net holds only the prepared images."""
     assert sorted(path.name for path in (work / "nnunet").iterdir()) == ["raw"]
     names = sorted(read_json(work / "features.json")["result"])
     assert len(names) == PATIENTS
@@ -84,8 +84,9 @@ def check_work(work: Path) -> None:
 
 
 def check_continuing(release: Path, root: Path, package: Path) -> None:
-    """The same networks as an archive change nothing; the package can be written as an archive too; the steps go on without `--networks`; a spacing other than the
-    networks' and a plan of own networks are refused."""
+    """Check that the same networks as an archive change nothing, that the package can be an archive too, and that the
+    steps continue without `--networks`. A spacing other than the networks' and a plan of new networks are refused.
+    """
     work = root / "work"
     steps = [work / "features.json", work / "cross_validation.json", work / "report" / "index.html"]
     before = {path: path.stat().st_mtime_ns for path in steps}

@@ -1,4 +1,6 @@
-"""`hecktor train heads --code DIR` with features that are fitted to outcomes: over the folds, resumed, and packed."""
+"""Tests of `hecktor train heads --code DIR` with features that are fitted to outcomes: over the folds, resumed, and
+packed.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +28,20 @@ from contract.errors import HecktorError
 from contract.images.volumes import write_mask
 from contract.io.files import read_json
 from contract.packages import read_manifest
-from tests.baseline.test_given_masks import block
-from tests.baseline.test_own_features import heads
+from tests.baseline.test_given_masks import make_block
+from tests.baseline.test_own_features import run_heads
 from tests.conftest import CaseFolder
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """The module of a test is forgotten after it."""
+def remove_module() -> Iterator[None]:
+    """Remove the test's module after the test."""
     yield
     sys.modules.pop("my_code", None)
 
 
-def written(folder: Path, before: str = "", after: str = "") -> Path:
-    """The code, with a change."""
+def write_code(folder: Path, before: str = "", after: str = "") -> Path:
+    """Write the code, with a change."""
     assert before in FITTED
     sys.modules.pop("my_code", None)
     path = folder / "my_code"
@@ -78,19 +80,19 @@ class Features:
 
 @pytest.mark.slow
 def test_features_that_are_fitted_to_outcomes(
-    prepared: tuple[WorkFolders, Path], results: Path, tmp_path: Path, case_folder: CaseFolder
+    work_and_masks: tuple[WorkFolders, Path], results: Path, tmp_path: Path, case_folder: CaseFolder
 ) -> None:
-    """Each fold is fitted without its patients, who are measured with that fit; it adds 10 times the fold's seed
-    modulo 97 to a mean of -1 to 1. In a case the answer is the mean over both folds. They are fitted once. The files of
-    a third fold, of earlier splits, are removed.
+    """Fits of each fold leave out the fold's patients, who are measured with this fit; it adds 10 times the fold's seed
+    modulo 97 to a mean of -1 to 1. In a case the feature is the mean over both folds. Each fold is fitted once. The
+    files of a third fold, of earlier splits, are removed.
     """
-    work, masks = prepared
+    work, masks = work_and_masks
     for number, case in enumerate(read_cases(work)):
-        write_mask(next(masks.glob(f"{case.patient_id}.*")), *block(case, 5 + number % 4))
-    folder = written(tmp_path)
+        write_mask(next(masks.glob(f"{case.patient_id}.*")), *make_block(case, 5 + number % 4))
+    folder = write_code(tmp_path)
     root, splits = work.root / "features" / "my_code", read_splits(work)
     (root / "fold_2").mkdir(parents=True)  # of earlier splits with more folds
-    heads(work, masks, "--code", str(folder), "--device", "cpu")
+    run_heads(work, masks, "--code", str(folder), "--device", "cpu")
     assert not (root / "fold_2").exists()
     features = read_json(root / "features.json")["features"]
     shifts = [10 * (derive_seed(splits.seed, number, "my_code") % 97) for number in (0, 1)]
@@ -103,26 +105,26 @@ def test_features_that_are_fitted_to_outcomes(
     assert record["left_out_features"] == ["my_code:mean_ct"]
     assert "Cox, few features, own features" not in record["nested"]["folds"][0]["tried"]
     stamp = (root / "fold_0" / "fit.json").stat().st_mtime_ns, work.heads_json.stat().st_mtime_ns
-    heads(work, masks, "--code", str(folder), "--device", "cpu")
+    run_heads(work, masks, "--code", str(folder), "--device", "cpu")
     assert stamp == ((root / "fold_0" / "fit.json").stat().st_mtime_ns, work.heads_json.stat().st_mtime_ns)
 
     package = tmp_path / "package"
     package_training(PackageRequest((results,), work.heads_json, package, code=(folder,)))
     assert {f"features/my_code/fold_{n}/fit.json" for n in (0, 1)} <= set(read_manifest(package).files)
     (hook,) = load_package(package, Code.from_folders([folder])).features
-    case = images(case_folder)
+    case = make_images(case_folder)
     assert hook.measure_features(case)["my_code:mean_ct"] == pytest.approx(sum(shifts) / 2, abs=1)
     record = Predictor(package, task="2", device="cpu", code=[folder]).predict(case_folder.write().input).record
     assert "features of my_code" in record.seconds
     assert "my_code" not in str(record.notices)
 
-    heads(work, masks)
+    run_heads(work, masks)
     assert "my_code" not in work.heads_json.read_text()
     assert (root / "fold_0" / "fit.json").stat().st_mtime_ns == stamp[0]
 
 
-def images(case: CaseFolder) -> FeatureImages:
-    """The case's CT, a PET of SUV 1, and a tumour of 4 voxels a side."""
+def make_images(case: CaseFolder) -> FeatureImages:
+    """Return the case's CT, a PET of SUV 1, and a tumour of 4 voxels a side."""
     mask = np.zeros(case.ct.geometry.array_shape, np.uint8)
     mask[8:12, 10:14, 10:14] = 1
     ct = case.ct.array.astype(np.float32)
@@ -151,38 +153,38 @@ def images(case: CaseFolder) -> FeatureImages:
     ],
 )
 def test_each_fault_of_a_fit_is_one_line(
-    prepared: tuple[WorkFolders, Path], tmp_path: Path, before: str, after: str, message: str
+    work_and_masks: tuple[WorkFolders, Path], tmp_path: Path, before: str, after: str, message: str
 ) -> None:
-    work, masks = prepared
-    folder = written(tmp_path, before, after)
+    work, masks = work_and_masks
+    folder = write_code(tmp_path, before, after)
     with pytest.raises(HecktorError, match="^" + message):
-        heads(work, masks, "--code", str(folder), "--device", "cpu")
+        run_heads(work, masks, "--code", str(folder), "--device", "cpu")
     assert not work.heads_json.is_file()
 
 
 @pytest.mark.slow
 def test_an_interrupted_fit_of_other_code_leaves_no_mixed_set(
-    prepared: tuple[WorkFolders, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    work_and_masks: tuple[WorkFolders, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two folds are done; other code ends in its second fold, before its record. No fitted features are left then. The
-    first code again fits the folds that the other one has overwritten, to the same result.
+    """Two folds are done. Other code ends in its second fold, before its record, and then no fitted features are left.
+    The first code again fits the folds that the other code has overwritten, with the same result.
     """
-    work, masks = prepared
-    options = ("--code", str(written(tmp_path)), "--device", "cpu")
-    heads(work, masks, *options)
+    work, masks = work_and_masks
+    options = ("--code", str(write_code(tmp_path)), "--device", "cpu")
+    run_heads(work, masks, *options)
     result = work.root / "features" / "my_code" / "features.json"
     before = result.read_bytes()
-    written(tmp_path, "10 * self", "20 * self")
+    write_code(tmp_path, "10 * self", "20 * self")
     with monkeypatch.context() as patch:
         stopped = MagicMock(wraps=own_features.store_cached, side_effect=[DEFAULT, KeyboardInterrupt])
         patch.setattr(own_features, "store_cached", stopped)
         with pytest.raises(HecktorError, match=r"^interrupted: "):
-            heads(work, masks, *options)
+            run_heads(work, masks, *options)
     assert make_fits_stamp(work) == {}
     with pytest.raises(HecktorError, match=r"^heads\.json: fitted by another version.* fitted features changed"):
         main(["export", "--work", str(work.root), "--output", str(tmp_path / "package")])
-    written(tmp_path)
-    heads(work, masks, *options)
+    write_code(tmp_path)
+    run_heads(work, masks, *options)
     assert result.read_bytes() == before
 
 
@@ -194,10 +196,10 @@ def test_an_interrupted_fit_of_other_code_leaves_no_mixed_set(
     ],
 )
 def test_a_full_or_lost_card_is_one_line(
-    prepared: tuple[WorkFolders, Path], tmp_path: Path, problem: str, message: str
+    work_and_masks: tuple[WorkFolders, Path], tmp_path: Path, problem: str, message: str
 ) -> None:
-    work, masks = prepared
+    work, masks = work_and_masks
     measure_masks(work, masks)
-    code = written(tmp_path, "assert set", f"raise RuntimeError({problem!r}); assert set")
+    code = write_code(tmp_path, "assert set", f"raise RuntimeError({problem!r}); assert set")
     with pytest.raises(HecktorError, match=f"^features of my_code, fold 0: {message}"):
-        heads(work, masks, "--code", str(code))
+        run_heads(work, masks, "--code", str(code))

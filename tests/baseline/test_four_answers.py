@@ -1,4 +1,4 @@
-"""From coarse phantoms of HECKTOR 2026 and a package of 2025 to a package that gives all four answers."""
+"""Coarse phantoms of HECKTOR 2026 and a package of 2025 become a package that gives all four answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EDITION = load_edition("hecktor2026")
 
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A release of six coarse phantoms, and another patient as the platform lays it out."""
+    """Write a release of six coarse phantoms, and another patient in the platform's layout."""
     root, case = tmp_path_factory.mktemp("cohort"), make_case(26, 6, CENTRES, "head_and_neck")
     case = replace(case, protocol=coarsen_protocol(case.protocol, 8))
     LAYOUTS["platform"](EDITION).write_case(root / "platform", case, render(case))
@@ -63,7 +63,7 @@ def test_heads_of_2026_on_networks_of_2025(
 
 
 def check_fallbacks(fallbacks: dict[str, Any]) -> None:
-    """One for each head, valid as an answer."""
+    """Check that each head has a fallback that is a valid answer."""
     assert set(fallbacks) == {"t_stage", "n_stage", "rfs"}
     for answer in EDITION.find_algorithm().head_specs:
         value = fallbacks[answer.head]

@@ -1,4 +1,6 @@
-"""`hecktor train heads --masks DIR`: heads of masks from any networks, without networks in the working directory."""
+"""Tests of `hecktor train heads --masks DIR`: heads of masks from any networks, without networks in the working
+directory.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ from contract.io.files import read_json, write_json
 from tests.baseline.test_existing_networks import PATIENTS
 
 
-def heads(work: WorkFolders, masks: Path, *options: str, jobs: int = 1) -> None:
+def run_heads(work: WorkFolders, masks: Path, *options: str, jobs: int = 1) -> None:
     assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", str(jobs), *options]) == 0
 
 
-def block(case: ReleaseCase, side: int = 8) -> tuple[np.ndarray, Geometry]:
-    """A primary tumour of `side` cubed voxels in the middle of the CT, and a node beside it."""
+def make_block(case: ReleaseCase, side: int = 8) -> tuple[np.ndarray, Geometry]:
+    """Return a primary tumour of `side` cubed voxels in the middle of the CT, and a node next to it."""
     grid = read_header(case.ct).geometry
     mask = np.zeros(grid.array_shape, dtype=np.uint8)
     z, y, x = (size // 2 for size in mask.shape)
@@ -40,16 +42,16 @@ def block(case: ReleaseCase, side: int = 8) -> tuple[np.ndarray, Geometry]:
 
 @pytest.mark.slow
 def test_heads_and_report_of_given_masks(work_and_masks: tuple[WorkFolders, Path]) -> None:
-    """Features are those of the masks: the volume of 8 x 8 x 8 voxels of the CT, within a fifth on the 3 mm grid. Beside
-    later masks, which the heads have not seen, there is no report.
+    """Features describe the masks: the volume of 8 x 8 x 8 voxels of the CT, within a fifth on the 3 mm grid. For later
+    masks, which the heads have not seen, there is no report.
     """
     work, masks = work_and_masks
-    heads(work, masks, jobs=2)
+    run_heads(work, masks, jobs=2)
     assert sorted(read_json(work.heads_json)) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
     rows = read_json(work.features_json)["result"]
     assert len(rows) == PATIENTS
     case = read_cases(work)[0]
-    mask, grid = block(case)
+    mask, grid = make_block(case)
     volume_ml = 512 * float(np.prod(grid.spacing_mm)) / 1000
     assert rows[case.patient_id]["gtvp_volume_ml"] == pytest.approx(volume_ml, rel=0.2)
     np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, mask)
@@ -64,19 +66,19 @@ def test_heads_and_report_of_given_masks(work_and_masks: tuple[WorkFolders, Path
 @pytest.mark.slow
 def test_only_changed_masks_are_measured_again(work_and_masks: tuple[WorkFolders, Path]) -> None:
     work, masks = work_and_masks
-    heads(work, masks)
-    first, *others = (work.features(case.patient_id) for case in read_cases(work))
-    before = {path: path.stat().st_mtime_ns for path in (work.heads_json, work.features_json, first, *others)}
+    run_heads(work, masks)
+    first, *other_files = (work.features(case.patient_id) for case in read_cases(work))
+    before = {path: path.stat().st_mtime_ns for path in (work.heads_json, work.features_json, first, *other_files)}
     path = next(masks.glob(f"{first.stem}*"))
     path.write_bytes(path.read_bytes())  # the same content at a later time
-    heads(work, masks)
-    assert {one: one.stat().st_mtime_ns for one in before} == before
+    run_heads(work, masks)
+    assert {file: file.stat().st_mtime_ns for file in before} == before
     case = read_cases(work)[0]
     volume_ml = read_json(first)["result"]["gtvp_volume_ml"]
-    write_mask(path, *block(case, 10))
-    heads(work, masks)
+    write_mask(path, *make_block(case, 10))
+    run_heads(work, masks)
     assert read_json(first)["result"]["gtvp_volume_ml"] > 1.4 * volume_ml  # 1000 / 512 voxels
-    assert [one.stat().st_mtime_ns for one in others] == [before[one] for one in others]
+    assert [file.stat().st_mtime_ns for file in other_files] == [before[file] for file in other_files]
     assert read_json(work.features_json)["result"][case.patient_id] == read_json(first)["result"]
 
 
@@ -84,65 +86,69 @@ def test_only_changed_masks_are_measured_again(work_and_masks: tuple[WorkFolders
 def test_other_definitions_and_other_models_make_heads_outdated(
     work_and_masks: tuple[WorkFolders, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A feature with another definition is measured again; a feature more in a model of the heads fits them again."""
+    """Features with another definition are measured again; an additional feature in a model of the heads fits them
+    again.
+    """
     work, masks = work_and_masks
-    heads(work, masks)
+    run_heads(work, masks)
     cases = read_cases(work)
     times = [work.features(case.patient_id).stat().st_mtime_ns for case in cases]
     monkeypatch.setattr("algorithm.heads.measure._DEFINITIONS", 10**6)
     assert not heads_are_current(work)
-    heads(work, masks)
+    run_heads(work, masks)
     assert heads_are_current(work)
     assert all(
         work.features(case.patient_id).stat().st_mtime_ns > before for case, before in zip(cases, times, strict=True)
     )
     targets = make_targets(load_edition())
     family = replace(targets[0].families[0], transforms={**RISK_FEATURES, "spread_mm": "identity"})
-    others = (replace(targets[0], families=(family, *targets[0].families[1:])), *targets[1:])
-    monkeypatch.setattr("baseline.fit.make_targets", lambda _: others)
+    changed_targets = (replace(targets[0], families=(family, *targets[0].families[1:])), *targets[1:])
+    monkeypatch.setattr("baseline.fit.make_targets", lambda _: changed_targets)
     assert not heads_are_current(work)
 
 
 @pytest.mark.slow
 def test_masks_with_other_numbers_and_organs(work_and_masks: tuple[WorkFolders, Path]) -> None:
-    """GTVp is 7, GTVn 1, and label 2 an organ: with `--labels` features and masks are those of the usual numbers."""
+    """GTVp is 7, GTVn 1, and label 2 an organ: with `--labels` features and masks equal the result of the usual
+    numbers.
+    """
     work, masks = work_and_masks
-    heads(work, masks)
+    run_heads(work, masks)
     rows = read_json(work.features_json)["result"]
     for case in read_cases(work):
-        mask, grid = block(case)
+        mask, grid = make_block(case)
         numbers = np.array([0, 7, 1], np.uint8)[mask]
         numbers[0] = 2
         write_volume(next(masks.glob(f"{case.patient_id}*")), Volume(numbers, grid))
-    heads(work, masks, "--labels", "GTVp=7,GTVn=1")
+    run_heads(work, masks, "--labels", "GTVp=7,GTVn=1")
     assert read_json(work.features_json)["result"] == rows
     case = read_cases(work)[0]
-    np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, block(case)[0])
+    np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, make_block(case)[0])
     with pytest.raises(HecktorError, match="--labels: found without masks of your own"):
-        heads(work, Path("reference"), "--labels", "GTVp=7,GTVn=1")
+        run_heads(work, Path("reference"), "--labels", "GTVp=7,GTVn=1")
 
 
 def test_unusable_masks_are_refused_by_name(work_and_masks: tuple[WorkFolders, Path], tmp_path: Path) -> None:
     work, masks = work_and_masks
     case = read_cases(work)[0]
     name, path = case.patient_id, next(masks.glob(f"{case.patient_id}*"))
-    mask, grid = block(case)
+    mask, grid = make_block(case)
     write_volume(path, Volume(mask * 3, grid))
     with pytest.raises(
         HecktorError, match=rf"{name}\.nii\.gz: labels 3, 6, expected 0 background, 1 GTVp, 2 GTVn, or --labels"
     ):
-        heads(work, masks)
+        run_heads(work, masks)
     write_volume(path, Volume(mask[1:], Geometry((*grid.size[:2], grid.size[2] - 1), grid.spacing_mm, grid.origin_mm)))
     with pytest.raises(HecktorError, match=rf"{name}\.nii\.gz: not on the grid of .*, expected the CT's grid"):
-        heads(work, masks)
-    other = path.rename(path.with_name(f"{name}_pred.nii.gz"))
+        run_heads(work, masks)
+    renamed = path.rename(path.with_name(f"{name}_pred.nii.gz"))
     with pytest.raises(HecktorError, match=rf"; {name}_pred differs from {name} by the ending '_pred'$"):
-        heads(work, masks)
-    other.unlink()
+        run_heads(work, masks)
+    renamed.unlink()
     with pytest.raises(HecktorError, match=rf"--masks: no mask of {name} in masks, expected .* all 8 prepared"):
-        heads(work, masks)
+        run_heads(work, masks)
     with pytest.raises(HecktorError, match=r"--masks: no folder .*nothing"):
-        heads(work, tmp_path / "nothing")
+        run_heads(work, tmp_path / "nothing")
     with pytest.raises(HecktorError, match="--masks: found with --networks"):
         main(["heads", "--work", str(work.root), "--masks", str(masks), "--networks", str(masks)])
     assert not work.heads_json.exists()
@@ -151,20 +157,20 @@ def test_unusable_masks_are_refused_by_name(work_and_masks: tuple[WorkFolders, P
 def test_two_masks_of_a_patient_are_refused(work_and_masks: tuple[WorkFolders, Path]) -> None:
     work, masks = work_and_masks
     case = read_cases(work)[0]
-    write_mask(masks / f"{case.patient_id}.mha", *block(case))
+    write_mask(masks / f"{case.patient_id}.mha", *make_block(case))
     with pytest.raises(HecktorError, match=rf"--masks: {case.patient_id}\.mha and .*, expected one mask"):
-        heads(work, masks)
+        run_heads(work, masks)
 
 
 @pytest.mark.slow
-def test_heads_of_reference_masks_lie_beside_the_others(
+def test_heads_of_reference_masks_are_stored_separately(
     work_and_masks: tuple[WorkFolders, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither features nor heads of the given masks change, and the report shows both with their difference."""
+    """Features and heads of the existing masks do not change, and the report shows both with their difference."""
     work, masks = work_and_masks
-    heads(work, masks)
+    run_heads(work, masks)
     before = {path: path.read_bytes() for path in (work.features_json, work.heads_json, work.cross_validation_json)}
-    heads(work, Path("reference"))
+    run_heads(work, Path("reference"))
     assert {path: path.read_bytes() for path in before} == before
     references = work.with_reference_masks()
     assert f"written: {references.heads_json}, which `hecktor package --heads` takes\n" in capsys.readouterr().out
@@ -177,24 +183,24 @@ def test_heads_of_reference_masks_lie_beside_the_others(
     assert rows[case.patient_id]["gtvp_volume_ml"] == pytest.approx(volume_ml, rel=0.25)
     assert set(read_json(references.heads_json)) == set(read_json(work.heads_json))
     first = references.features(case.patient_id).stat().st_mtime_ns
-    heads(work, Path("reference"))
+    run_heads(work, Path("reference"))
     assert references.features(case.patient_id).stat().st_mtime_ns == first
 
 
-def test_reference_masks_of_a_release_without_any(work_and_masks: tuple[WorkFolders, Path]) -> None:
+def test_reference_masks_of_a_release_without_masks(work_and_masks: tuple[WorkFolders, Path]) -> None:
     work, _ = work_and_masks
     rows = read_json(work.cases_json)["cases"]
     write_json(work.cases_json, {"cases": [{**row, "mask": None} for row in rows]})
     with pytest.raises(HecktorError, match="--masks reference: no patient with a reference mask"):
-        heads(work, Path("reference"))
+        run_heads(work, Path("reference"))
 
 
 def test_masks_by_the_mean_probabilities_of_two_trainings(
     work_and_masks: tuple[WorkFolders, Path], tmp_path: Path
 ) -> None:
-    """Two blocks of the prepared grid: probabilities of GTVp 0.6 and 0.2 in the first have the mean 0.4, background; 0.4
-    and 0.8 in the second the mean 0.6. The first training alone says the opposite. A training without a patient's
-    probabilities is refused.
+    """Two blocks of the prepared grid: probabilities of GTVp 0.6 and 0.2 in the first have the mean 0.4, background;
+    0.4 and 0.8 in the second have the mean 0.6. The first training by itself gives the opposite. A training without a
+    patient's probabilities is refused.
     """
     work, _ = work_and_masks
     trainings = [WorkFolders(Path(shutil.copytree(work.root, tmp_path / name, symlinks=True))) for name in ("a", "b")]
@@ -206,9 +212,9 @@ def test_masks_by_the_mean_probabilities_of_two_trainings(
             foreground[1, z, y, x], foreground[1, z, y, x.start + 20 : x.stop + 20] = first, second
             write_probabilities(training.probabilities(case.patient_id), foreground, np.zeros(size, np.uint8))
     case = read_cases(work)[0]
-    for some, expected in ((trainings, [0, 1]), (trainings[:1], [1, 0])):
-        mask = read_volume(average_masks(work, some)[case.patient_id])
-        assert [label_at(mask, work, case, beside) for beside in (0, 20)] == expected
+    for selected, expected in ((trainings, [0, 1]), (trainings[:1], [1, 0])):
+        mask = read_volume(average_masks(work, selected)[case.patient_id])
+        assert [read_label(mask, work, case, offset) for offset in (0, 20)] == expected
     trainings[1].probabilities(case.patient_id).unlink()
     with pytest.raises(
         HecktorError, match=rf"^b: no out-of-fold probabilities of {case.patient_id}, expected `hecktor"
@@ -216,9 +222,9 @@ def test_masks_by_the_mean_probabilities_of_two_trainings(
         average_masks(work, trainings)
 
 
-def label_at(mask: Volume, work: WorkFolders, case: ReleaseCase, beside: int) -> int:
-    """The label on the CT's grid in the middle of the prepared grid, or `beside` voxels along x."""
+def read_label(mask: Volume, work: WorkFolders, case: ReleaseCase, offset: int) -> int:
+    """Return the label on the CT's grid in the middle of the prepared grid, or `offset` voxels away along x."""
     grid, ct = read_header(image_path(work.raw, case, 0)).geometry, mask.geometry
-    middle = [number // 2 + far for number, far in zip(grid.size, (beside, 0, 0), strict=True)]
+    middle = [number // 2 + far for number, far in zip(grid.size, (offset, 0, 0), strict=True)]
     x, y, z, _ = np.rint(ct.physical_to_index_matrix() @ grid.index_to_physical_matrix() @ [*middle, 1])
     return int(mask.array[int(z), int(y), int(x)])

@@ -1,4 +1,4 @@
-"""`hecktor train heads --code DIR` with features of one's own: from masks to a package that measures them in a case."""
+"""Tests of `hecktor train heads --code DIR` with custom features: from masks to a package that measures them in a case."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from contract.images.volumes import write_mask
 from contract.io.files import read_json
 from contract.packages import read_manifest
 from contract.patient import Patient
-from tests.baseline.test_given_masks import block
+from tests.baseline.test_given_masks import make_block
 from tests.conftest import CaseFolder
 
 NAME = "my_code:density"
@@ -50,19 +50,19 @@ CUBE_BYTES = 4 * EDGE**3 * 2
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """The module of a test is forgotten after it."""
+def remove_module() -> Iterator[None]:
+    """Remove the test's module after the test."""
     yield
     sys.modules.pop("my_code", None)
 
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
-    return written(tmp_path)
+    return write_code(tmp_path)
 
 
-def written(folder: Path, before: str = "", after: str = "") -> Path:
-    """The code, with a change; calls are counted in a file that is no part of the code."""
+def write_code(folder: Path, before: str = "", after: str = "") -> Path:
+    """Write the code, with a change; calls are counted in a file that is no part of the code."""
     sys.modules.pop("my_code", None)
     path = folder / "my_code"
     path.mkdir(exist_ok=True)
@@ -71,13 +71,13 @@ def written(folder: Path, before: str = "", after: str = "") -> Path:
     return path
 
 
-def calls(code: Path) -> int:
-    """Patients that were measured so far."""
+def count_calls(code: Path) -> int:
+    """Count the patients that were measured so far."""
     path = code / "__init__.pyc"
     return len(path.read_text()) if path.is_file() else 0
 
 
-def heads(work: WorkFolders, masks: Path, *options: str) -> None:
+def run_heads(work: WorkFolders, masks: Path, *options: str) -> None:
     assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1", *options]) == 0
 
 
@@ -85,26 +85,30 @@ def heads(work: WorkFolders, masks: Path, *options: str) -> None:
 def test_from_masks_to_a_package_that_answers(
     work_and_masks: tuple[WorkFolders, Path], code: Path, results: Path, tmp_path: Path, case_folder: CaseFolder
 ) -> None:
-    """The feature is measured as our own standard deviation of GTVp's density. Patients are measured once; without `--code` the heads are as
-    before. Blocks of 5 to 8 voxels a side have other densities.
+    """Measured values equal our own standard deviation of GTVp's density. Patients are measured once; without `--code`
+    the heads are as before. Blocks of 5 to 8 voxels a side have other densities.
     """
     work, masks = work_and_masks
     for number, case in enumerate(read_cases(work)):
-        write_mask(next(masks.glob(f"{case.patient_id}.*")), *block(case, 5 + number % 4))
-    heads(work, masks)
+        write_mask(next(masks.glob(f"{case.patient_id}.*")), *make_block(case, 5 + number % 4))
+    run_heads(work, masks)
     before = read_json(work.heads_json)
-    heads(work, masks, "--code", str(code))
+    run_heads(work, masks, "--code", str(code))
     patients = read_cases(work)
     rows, ours = read_json(work.custom_features_json)["rows"], read_json(work.features_json)["result"]
     for case in patients:
         value = rows[case.patient_id]["features"][NAME]
         assert value == pytest.approx(ours[case.patient_id]["gtvp_hu_sd"], rel=1e-6)
-    assert calls(code) == len(patients)
+    assert count_calls(code) == len(patients)
     names = [expert["name"] for expert in read_json(work.heads_json)["rfs"]["experts"]]
     assert "Cox, few features, own features" in names
     stamp = work.heads_json.stat().st_mtime_ns
-    heads(work, masks, "--code", str(code))
-    assert (calls(code), work.heads_json.stat().st_mtime_ns, heads_are_current(work)) == (len(patients), stamp, True)
+    run_heads(work, masks, "--code", str(code))
+    assert (count_calls(code), work.heads_json.stat().st_mtime_ns, heads_are_current(work)) == (
+        len(patients),
+        stamp,
+        True,
+    )
 
     with pytest.raises(ModelPackageError, match=r"^features my_code:Features: no code my_code"):
         package_training(PackageRequest((results,), work.heads_json, tmp_path / "refused"))
@@ -113,9 +117,9 @@ def test_from_masks_to_a_package_that_answers(
     assert read_manifest(package).code == {"my_code": Code.from_folders([code]).digest("my_code")}
     assert list_feature_folders(load_package(package).heads.values()) == ["my_code"]
     Predictor(package, task="2", device="cpu", code=[code]).predict(case_folder.write().input)
-    assert calls(code) == len(patients) + 1
+    assert count_calls(code) == len(patients) + 1
 
-    heads(work, masks)
+    run_heads(work, masks)
     assert read_json(work.heads_json) == before
     assert not work.custom_features_json.is_file()
 
@@ -123,11 +127,11 @@ def test_from_masks_to_a_package_that_answers(
 @pytest.mark.slow
 def test_other_code_measures_again(work_and_masks: tuple[WorkFolders, Path], code: Path, tmp_path: Path) -> None:
     work, masks = work_and_masks
-    heads(work, masks, "--code", str(code))
+    run_heads(work, masks, "--code", str(code))
     first = read_json(work.custom_features_json)["rows"]
     segmented = {path: path.stat().st_mtime_ns for path in work.masks.iterdir()}
-    written(tmp_path, "/ 1)", "* 2)")
-    heads(work, masks, "--code", str(code))
+    write_code(tmp_path, "/ 1)", "* 2)")
+    run_heads(work, masks, "--code", str(code))
     for name, row in read_json(work.custom_features_json)["rows"].items():
         assert row["features"][NAME] == pytest.approx(2 * first[name]["features"][NAME])
     assert {path: path.stat().st_mtime_ns for path in work.masks.iterdir()} == segmented
@@ -150,46 +154,46 @@ def test_each_fault_names_the_patient(
     work_and_masks: tuple[WorkFolders, Path], tmp_path: Path, before: str, after: str, message: str
 ) -> None:
     work, masks = work_and_masks
-    code = written(tmp_path, before, after)
+    code = write_code(tmp_path, before, after)
     with pytest.raises(HecktorError, match="^" + message.format(read_cases(work)[0].patient_id)):
-        heads(work, masks, "--code", str(code))
+        run_heads(work, masks, "--code", str(code))
     assert not work.heads_json.is_file()
 
 
 @pytest.mark.slow
 def test_heads_of_reference_masks(work_and_masks: tuple[WorkFolders, Path], code: Path) -> None:
-    """The reference is measured where no mask was segmented."""
+    """Reference masks are measured where no mask was segmented."""
     work, _ = work_and_masks
     assert main(["heads", "--work", str(work.root), "--masks", "reference", "--jobs", "1", "--code", str(code)]) == 0
-    other = work.with_reference_masks()
-    rows, ours = read_json(other.custom_features_json)["rows"], read_json(other.features_json)["result"]
+    references = work.with_reference_masks()
+    rows, ours = read_json(references.custom_features_json)["rows"], read_json(references.features_json)["result"]
     assert {name: row["features"][NAME] for name, row in rows.items()} == pytest.approx(
         {name: row["gtvp_hu_sd"] for name, row in ours.items()}, rel=1e-6
     )
 
 
-def test_a_family_with_own_features_beside_those_without() -> None:
-    """Of 2025's risk and class: the few chosen features and the own one."""
+def test_custom_features_add_a_family() -> None:
+    """Targets of 2025, a risk and a class, get a family with the few chosen features and the custom feature."""
     for target in make_targets(load_edition()):
         few = target.families[0]
-        *others, family = with_custom_features(target, [NAME]).families
+        *families, family = with_custom_features(target, [NAME]).families
         transforms: Any = family.transforms
-        assert tuple(others) == target.families
+        assert tuple(families) == target.families
         assert list(transforms) == [*(few.transforms or {}), NAME]
         assert with_custom_features(target, []) is target
 
 
 def test_cubes_lie_in_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 20 patients the first and the eleventh have no tumour; the others keep their order. The peak is the array of
-    all 20 and two cubes, one being cut and one being copied; a stack of 18 separate cubes would take 36.
+    """Two of 20 patients, the first and the eleventh, have no tumour; the others keep their order. The peak is the
+    array of all 20 and two cubes, one being cut and one being copied; a stack of 18 separate cubes would take 36.
     """
 
-    def cube(case: ReleaseCase, **_: Any) -> tuple[str, np.ndarray | None]:
+    def make_cube(case: ReleaseCase, **_: Any) -> tuple[str, np.ndarray | None]:
         number = int(case.patient_id)
         whole = np.full((4, EDGE, EDGE, EDGE), number, np.float16)
         return case.patient_id, whole if number % 10 else None
 
-    monkeypatch.setattr(own_features, "_cut_cube", cube)
+    monkeypatch.setattr(own_features, "_cut_cube", make_cube)
     image = Path("image")
     cases = [ReleaseCase(str(number), "A", image, image, None, Patient()) for number in range(PATIENTS)]
     tracemalloc.start()
@@ -206,7 +210,7 @@ def test_cubes_lie_in_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_cubes_of_some_patients() -> None:
-    """Patients 3 and 1 of four: the second of them is 1, and all are those two."""
+    """Selecting patients 3 and 1 of four puts patient 1 second."""
     array = np.arange(4, dtype=np.float16).reshape(4, 1, 1, 1, 1)
     some = PatientCubes(array, np.array([3, 1]))
     assert (len(some), some.shape) == (2, (2, 1, 1, 1, 1))

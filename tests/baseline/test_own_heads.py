@@ -1,4 +1,4 @@
-"""`hecktor train heads --code DIR`: from masks to a package with the example's forest, and to answers in a case."""
+"""Tests of `hecktor train heads --code DIR` from masks to a package with the example's forest and to answers in a case."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from contract.images.volumes import write_mask
 from contract.io.files import read_json
 from contract.packages import read_manifest
 from tests.baseline.heads.custom_code import write_custom_head
-from tests.baseline.test_given_masks import block
+from tests.baseline.test_given_masks import make_block
 from tests.conftest import CaseFolder
 from tests.examples.readme import EXAMPLES
 
@@ -35,8 +35,8 @@ FOREST = "survival_forest"
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """Modules that a test imports, here or in another file, are forgotten before and after it."""
+def remove_modules() -> Iterator[None]:
+    """Remove modules that a test imports, here or in another file, before and after it."""
     for name in ("my_code", FOREST):
         sys.modules.pop(name, None)
     yield
@@ -46,7 +46,7 @@ def forgotten() -> Iterator[None]:
 
 @pytest.fixture
 def forest(tmp_path: Path) -> Path:
-    """The example with three trees, which are enough here."""
+    """Copy the example with three trees, which are enough here."""
     folder = Path(shutil.copytree(EXAMPLES / FOREST, tmp_path / FOREST))
     text = (folder / "__init__.py").read_text()
     assert "            100, min" in text
@@ -54,12 +54,12 @@ def forest(tmp_path: Path) -> Path:
     return folder
 
 
-def heads(work: WorkFolders, masks: Path, *options: str) -> None:
+def run_heads(work: WorkFolders, masks: Path, *options: str) -> None:
     assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1", *options]) == 0
 
 
-def named(expert: dict[str, Any]) -> dict[str, Any]:
-    """An expert without its weight, which depends on the skill of the others."""
+def remove_weight(expert: dict[str, Any]) -> dict[str, Any]:
+    """Return an expert without its weight, which depends on the skill of the other experts."""
     return {key: value for key, value in expert.items() if key != "weight"}
 
 
@@ -72,24 +72,26 @@ def test_from_masks_to_a_package_that_answers(
     case_folder: CaseFolder,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The forest competes for rfs alone, is compared alone, and is one of the experts that answer. Without `--code` the
-    other head of rfs has the same experts but this one.
+    """Forests compete only for rfs, are compared separately, and are among the experts that answer. Without `--code`
+    the other head of rfs has the same experts except the forest.
     """
     work, masks = work_and_masks
-    heads(work, masks)
+    run_heads(work, masks)
     before = read_json(work.heads_json)
-    heads(work, masks, "--code", str(forest))
+    run_heads(work, masks, "--code", str(forest))
     document, fitted = read_json(work.cross_validation_json), read_json(work.heads_json)
     reference = f"{FOREST}:Head"
     assert reference in document["rfs"]["nested"]["comparators"]
     assert reference not in document["hpv"]["nested"]["comparators"]
     assert fitted["hpv"] == before["hpv"]
-    assert [named(one) for one in fitted["rfs"]["experts"][:-1]] == [named(one) for one in before["rfs"]["experts"]]
-    assert sum(one["weight"] for one in fitted["rfs"]["experts"]) == pytest.approx(1)
+    assert [remove_weight(expert) for expert in fitted["rfs"]["experts"][:-1]] == [
+        remove_weight(expert) for expert in before["rfs"]["experts"]
+    ]
+    assert sum(expert["weight"] for expert in fitted["rfs"]["experts"]) == pytest.approx(1)
     assert document["custom"] == {reference: Code.from_folders([forest]).digest(FOREST)}
-    written = work.heads_json.stat().st_mtime_ns
-    heads(work, masks, "--code", str(forest))
-    assert (work.heads_json.stat().st_mtime_ns, heads_are_current(work)) == (written, True)
+    modified = work.heads_json.stat().st_mtime_ns
+    run_heads(work, masks, "--code", str(forest))
+    assert (work.heads_json.stat().st_mtime_ns, heads_are_current(work)) == (modified, True)
     assert make_report(work, 1).is_file()
     assert reference in (work.report / "index.html").read_text()
 
@@ -104,7 +106,7 @@ def test_from_masks_to_a_package_that_answers(
     assert "heads/rfs/survival_forest.Head/forest.npz" in read_manifest(package).files
     head = load_package(package).head("rfs")
     assert isinstance(head, EnsembleHead)
-    assert [one.hook for one in list_custom_heads(head)] == [reference]
+    assert [custom_head.hook for custom_head in list_custom_heads(head)] == [reference]
     prediction = Predictor(package, task="2", device="cpu", code=[forest]).predict(case_folder.write().input)
     assert prediction.record.notices == () or "survival_forest" not in str(prediction.record.notices)
     assert isinstance(prediction.risks["rfs"], float)
@@ -112,11 +114,11 @@ def test_from_masks_to_a_package_that_answers(
     shutil.rmtree(work.custom_heads)
     with pytest.raises(ModelPackageError, match=r"no files heads/rfs/survival_forest\.Head"):
         package_training(request)
-    heads(work, masks)
+    run_heads(work, masks)
     assert read_json(work.heads_json) == before
 
 
-SEEING = """
+HEAD_WITH_IMAGES = """
 from pathlib import Path
 
 import numpy as np
@@ -152,15 +154,15 @@ class Head:
 def test_a_head_that_sees_the_images(
     work_and_masks: tuple[WorkFolders, Path], results: Path, tmp_path: Path, case_folder: CaseFolder
 ) -> None:
-    """Its score is the share of GTVp in a cube of 48 mm, and blocks of 1 to 4 voxels differ in it. In the case it gets the
-    cube of this one patient. A table has no images.
+    """Scores are the share of GTVp in a cube of 48 mm, which differs between blocks of 1 to 4 voxels. In the case the
+    head gets the cube of this patient only. A table has no images.
     """
     work, masks = work_and_masks
     for number, case in enumerate(read_cases(work)):
-        write_mask(next(masks.glob(f"{case.patient_id}.*")), *block(case, 1 + number % 4))
+        write_mask(next(masks.glob(f"{case.patient_id}.*")), *make_block(case, 1 + number % 4))
     code = write_custom_head(tmp_path)
-    (code / "__init__.py").write_text(SEEING)
-    heads(work, masks, "--code", str(code))
+    (code / "__init__.py").write_text(HEAD_WITH_IMAGES)
+    run_heads(work, masks, "--code", str(code))
     nested = read_json(work.cross_validation_json)["rfs"]["nested"]
     assert len(set(nested["comparators"]["my_code:Head"]["score"])) > 1
     assert not list(work.root.glob(".cubes-*"))

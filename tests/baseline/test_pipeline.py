@@ -1,4 +1,4 @@
-"""Rules for repeating steps: a plan can change until a network has a checkpoint; missing masks are made again."""
+"""Tests when steps are repeated: a plan can change until a network has a checkpoint, and missing masks are made again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Planned = list[tuple[int, list[dict[str, list[str]]]]]
 
 @pytest.mark.slow
 def test_importing_the_package_loads_no_network_library() -> None:
-    """`fit_table`, for tables alone, needs no library of images either."""
+    """`fit_table`, which reads only tables, needs no library of images either."""
     code = """
 import sys, baseline
 print({'torch', 'nnunetv2', 'monai', 'lifelines'} & set(sys.modules))
@@ -48,8 +48,8 @@ print({'torch', 'SimpleITK'} & set(sys.modules))
 
 
 @pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> Planned:
-    """Epochs and splits of each plan that a stub of nnU-Net made; it leaves a file each time."""
+def plans(monkeypatch: pytest.MonkeyPatch) -> Planned:
+    """Replace nnU-Net by a stub that writes a file each time, and record epochs and splits of each plan."""
     plans: Planned = []
 
     def plan_and_preprocess(
@@ -63,39 +63,39 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Planned:
 
 
 def start_fold(work: WorkFolders, *files: str) -> None:
-    """A fold whose training has started, with files in its folder."""
+    """Write the files of a fold whose training has started."""
     folder = work.fold(0)
     folder.mkdir(parents=True)
     for name in files:
         (folder / name).touch()
 
 
-def snapshot(folder: Path) -> dict[Path, tuple[int, bytes]]:
-    """Every file and folder with its modification time and content."""
+def read_files(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """Read every file and folder with its modification time and content."""
     return {path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in folder.rglob("*")}
 
 
 @pytest.mark.parametrize("checkpoint", ["checkpoint_latest.pth", "checkpoint_best.pth", "checkpoint_final.pth"])
-def test_a_plan_with_a_checkpoint_is_final(tmp_path: Path, planned: Planned, checkpoint: str) -> None:
-    """Another plan is refused and changes no file; the same plan is not made again."""
+def test_a_plan_with_a_checkpoint_is_final(tmp_path: Path, plans: Planned, checkpoint: str) -> None:
+    """Refusing another plan changes no file, and the same plan is not made again."""
     work = make_planned_work(tmp_path)
     plan_networks(work, PLAN, 1)
     start_fold(work, checkpoint)
-    before = snapshot(tmp_path)
+    before = read_files(tmp_path)
     message = r"^plan\.json: a network has been trained with --epochs 45, now 7, expected the same \(or a"
     with pytest.raises(HecktorError, match=message):
         plan_networks(work, OTHER, 1)
     assert plan_networks(work, PLAN, 1) == PLAN
-    assert snapshot(tmp_path) == before
-    assert len(planned) == 1
+    assert read_files(tmp_path) == before
+    assert len(plans) == 1
 
 
-def test_an_interrupted_plan_is_made_again(tmp_path: Path, planned: Planned) -> None:
+def test_an_interrupted_plan_is_made_again(tmp_path: Path, plans: Planned) -> None:
     """`plan.json` is written last: without it nnU-Net was interrupted."""
     work = make_planned_work(tmp_path)
     write_text(work.preprocessed / "half.npz", "half")
     assert plan_networks(work, PLAN, 1) == read_plan(work)
-    assert planned == [(45, NNUNET_SPLITS)]
+    assert plans == [(45, NNUNET_SPLITS)]
     assert [path.name for path in work.preprocessed.iterdir()] == ["45.npz"]
 
 
@@ -103,7 +103,7 @@ def test_an_interrupted_plan_is_made_again(tmp_path: Path, planned: Planned) -> 
 def test_missing_out_of_fold_files_are_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: Any
 ) -> None:
-    """Nothing is trained: the networks are text files, and a stub of the measurement records the folds."""
+    """No network is trained: the networks are text files, and a stub of the measurement records the folds."""
     work, calls = make_planned_work(tmp_path), []
     rows = {name: {"volume_ml": float(number)} for number, name in enumerate(("A-1", "A-2", "B-1"))}
 
@@ -136,11 +136,11 @@ def test_missing_out_of_fold_files_are_made_again(
     assert len(calls) == 4
 
 
-def test_the_printed_upload_names_ones_own_code(tmp_path: Path) -> None:
-    """`hecktor submission` refuses a package that names code which it was not given."""
+def test_the_printed_upload_names_the_users_code(tmp_path: Path) -> None:
+    """`hecktor submission` refuses a package with code that no option names."""
     options = TrainingOptions(tmp_path, Path("package"), PrepareOptions(Path("release")))
     upload = f"hecktor submission --package package --output {tmp_path / 'submission'}"
     assert describe_next_steps(options, Path("report")).endswith(upload)
     with_code = replace(options, code=(Path("my_model"), Path("examples/mtlr")))
-    given = " --code my_model --code examples/mtlr --output"
-    assert describe_next_steps(with_code, Path("report")).endswith(upload.replace(" --output", given))
+    options = " --code my_model --code examples/mtlr --output"
+    assert describe_next_steps(with_code, Path("report")).endswith(upload.replace(" --output", options))

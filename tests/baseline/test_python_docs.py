@@ -1,4 +1,6 @@
-"""The examples of docs/research.md: preparing runs on a tiny release; the whole training and its steps have these names."""
+"""Tests of the examples of docs/research.md: preparing runs on a tiny release, and the names of the whole training and
+its steps exist.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ WHOLE, STEPS = re.findall(r"```python\n(.*?)```", SECTION, flags=re.DOTALL)
 
 
 def test_preparing_a_release(tiny_release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On voxels of 6 mm in place of 1 mm."""
+    """Voxels have 6 mm instead of 1 mm."""
     for patient in ("CHUM-001", "MDA-002"):
         tiny_release.add(patient)
     tiny_release.write_tables()
@@ -31,7 +33,7 @@ def test_preparing_a_release(tiny_release: Any, tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.slow
 def test_a_head_on_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    """432 men with 114 arrests; `heads/test_table.py` fits the same ones."""
+    """432 men have 114 arrests; `heads/test_table.py` fits the same men."""
     section = PAGE.read_text(encoding="utf-8").partition("\n## Fit a head on a table\n")[2].partition("\n## ")[0]
     (example,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
     names: dict[str, Any] = {}
@@ -40,8 +42,8 @@ def test_a_head_on_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(names["predicted"].columns) == ["risk", "mean_time", "median_time"]
 
 
-def test_the_example_of_a_whole_training_names_what_is_there() -> None:
-    """Its options are made as they stand; a test of the whole training is that of the command line."""
+def test_the_example_of_a_whole_training_names_existing_options() -> None:
+    """Options of the example are made unchanged; the test of the command line covers the whole training."""
     options, _, call = WHOLE.partition("package = ")
     names: dict[str, Any] = {}
     exec(compile(options, str(PAGE), "exec"), names)

@@ -1,4 +1,4 @@
-"""`hecktor train all`, interrupted in each of its last steps and started again."""
+"""Tests of `hecktor train all`, interrupted in each of its last steps and started again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.baseline.conftest import TinyRelease
 from tests.baseline.test_existing_networks import options, write_release
 
 pytestmark = pytest.mark.slow
-# Depend on times, or on the times of files.
+# Keys whose values depend on times, or on the times of files.
 TIMES = ("made_from", "seconds")
 # Module whose `write_json` is interrupted, calls before that, and the files of the step.
 STEPS: tuple[tuple[str, int, Callable[[WorkFolders], list[Path]]], ...] = (
@@ -30,8 +30,8 @@ STEPS: tuple[tuple[str, int, Callable[[WorkFolders], list[Path]]], ...] = (
 )
 
 
-def results(root: Path) -> dict[str, Any]:
-    """The figures of a working directory and of its package."""
+def read_results(root: Path) -> dict[str, Any]:
+    """Read the figures of a working directory and of its package."""
     work = WorkFolders(root / "work")
     paths = (
         work.postprocessing_json,
@@ -41,18 +41,21 @@ def results(root: Path) -> dict[str, Any]:
         work.report_json,
     )
     documents = {path.name: read_json(path) for path in paths}
-    figures = {name: {key: one[key] for key in one if key not in TIMES} for name, one in documents.items()}
+    figures = {
+        name: {key: value for key, value in document.items() if key not in TIMES}
+        for name, document in documents.items()
+    }
     figures[work.features_json.name].pop("key")
     masks = {path.name: path.read_bytes() for path in work.masks.iterdir()}
     return {**figures, "masks": masks, "package": load_package(root / "package").manifest}
 
 
-def without_the_steps(source: Path, target: Path) -> WorkFolders:
-    """A copy of a working directory in which the masks are measured, but no later step has begun."""
+def copy_without_steps(source: Path, target: Path) -> WorkFolders:
+    """Copy a working directory and remove the files of all steps after the measurement of the masks."""
     shutil.copytree(source / "work", target / "work")
     work = WorkFolders(target / "work")
-    for _, _, written in STEPS:
-        for path in written(work):
+    for _, _, list_step_files in STEPS:
+        for path in list_step_files(work):
             path.unlink()
     shutil.rmtree(work.report)
     return work
@@ -61,30 +64,30 @@ def without_the_steps(source: Path, target: Path) -> WorkFolders:
 def test_a_training_interrupted_in_each_step_ends_as_without_interruption(
     tiny_release: TinyRelease, tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run ends while the step writes its results; files of the steps before stay as they are. `heads` ends between
-    its two files, `export` after the first head. The networks are those of a package.
+    """Runs end while the step writes its results, and files of the steps before are not changed. `heads` ends between
+    its two files, `export` after the first head. The networks come from a package.
     """
     release, whole, resumed = write_release(tiny_release), tmp_path / "whole", tmp_path / "resumed"
     assert main(options(release, whole, tiny_package)) == 0
-    work = without_the_steps(whole, resumed)
+    work = copy_without_steps(whole, resumed)
     command = options(release, resumed, tiny_package)
     finished: list[Path] = []
-    times = times_of([work.unfiltered_features_json, *(work.unfiltered / "masks").iterdir()])
-    for module, before, written in STEPS:
-        interrupted = MagicMock(wraps=write_json, side_effect=[DEFAULT] * before + [KeyboardInterrupt])
+    times = read_times([work.unfiltered_features_json, *(work.unfiltered / "masks").iterdir()])
+    for module, before, list_step_files in STEPS:
+        interrupting_write = MagicMock(wraps=write_json, side_effect=[DEFAULT] * before + [KeyboardInterrupt])
         with monkeypatch.context() as patch:
-            patch.setattr(f"baseline.{module}.write_json", interrupted)
+            patch.setattr(f"baseline.{module}.write_json", interrupting_write)
             with pytest.raises(HecktorError, match=r"^interrupted: finished work is saved"):
                 main(command)
-        assert interrupted.call_count == before + 1
-        assert times_of(times) == times
+        assert interrupting_write.call_count == before + 1
+        assert read_times(times) == times
         assert not (resumed / "package").exists()
-        times |= times_of(finished)
-        finished = written(work)
+        times |= read_times(finished)
+        finished = list_step_files(work)
     assert main(command) == 0
-    assert times_of(times) == times
-    assert results(resumed) == results(whole)
+    assert read_times(times) == times
+    assert read_results(resumed) == read_results(whole)
 
 
-def times_of(paths: Iterable[Path]) -> dict[Path, int]:
+def read_times(paths: Iterable[Path]) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in paths}

@@ -24,7 +24,7 @@ from rehearsal.phantoms.cohort import Activity, coarsen_protocol, make_case
 from rehearsal.phantoms.make import LAYOUTS
 from rehearsal.phantoms.rendering import render
 from tests.baseline.conftest import TinyRelease
-from tests.baseline.test_given_masks import block
+from tests.baseline.test_given_masks import make_block
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ Change = Callable[[dict[str, str]], object]
 
 
 def write_release(root: Path, edition: str) -> Path:
-    """Coarse phantoms; every second one has relapsed, is HPV negative, and has T2, N1."""
+    """Write coarse phantoms; every second phantom has relapsed, is HPV negative, and has T2, N1."""
     declared = load_edition(edition)
     cases = [make_case(26, index, CENTRES, "head_and_neck") for index in range(PATIENTS)]
     cases = [replace(case, protocol=coarsen_protocol(case.protocol, 8)) for case in cases]
@@ -53,7 +53,7 @@ def write_release(root: Path, edition: str) -> Path:
 
 
 def change_tables(root: Path, change: Change, patient: str | None = None) -> None:
-    """Change the rows of one patient, or of all of them, in every table."""
+    """Change the rows of one patient, or of all patients, in every table."""
     for path in root.rglob("*.csv"):
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
@@ -69,7 +69,7 @@ def change_tables(root: Path, change: Change, patient: str | None = None) -> Non
 
 
 def set_all(**values: str) -> Change:
-    """Set columns that the row has, `_` for a blank or hyphen."""
+    """Return a change that sets columns of a row, with `_` for a blank or hyphen."""
 
     def change(row: dict[str, str]) -> None:
         row.update(
@@ -79,25 +79,27 @@ def set_all(**values: str) -> Change:
     return change
 
 
-def without(*columns: str) -> Change:
+def remove_columns(*columns: str) -> Change:
     return lambda row: [row.pop(column, None) for column in columns]
 
 
-# By edition: the change of the tables, the answers whose columns are then absent, and the heads of the package. A whole
-# release of 2025 is that of `test_existing_networks`, one of 2026 that of `test_four_answers`; one answer of 2025 is absent
-# in the test below.
+# By edition: the change of the tables, the answers whose columns are then absent, and the heads of the package.
+# `test_existing_networks` tests a whole release of 2025, `test_four_answers` a whole release of 2026. In the test below one
+# answer of 2025 is absent.
 VARIANTS: dict[str, list[tuple[Change, list[str], set[str]]]] = {
     "hecktor2025": [(set_all(Relapse="0"), [], {"hpv"})],
     "hecktor2026": [
         (set_all(N_stage=""), [], {"t_stage", "rfs"}),
-        (without("Relapse", "RFS", "T-stage", "N-stage"), ["t_stage", "n_stage", "rfs"], set()),
+        (remove_columns("Relapse", "RFS", "T-stage", "N-stage"), ["t_stage", "n_stage", "rfs"], set()),
     ],
 }
 
 
 @pytest.mark.parametrize("edition", VARIANTS)
 def test_outcomes_that_a_release_lacks(edition: str, tiny_package: Path, tmp_path: Path) -> None:
-    """Images and masks are the same in all variants, so each continues in the first one's working directory."""
+    """Images and masks are the same in all variants, so each variant continues in the first variant's working
+    directory.
+    """
     first = write_release(tmp_path / "first", edition)
     for change, absent, heads in VARIANTS[edition]:
         root, work, package = (tmp_path / part for part in ("release", "work", "package"))
@@ -121,7 +123,7 @@ def test_outcomes_that_a_release_lacks(edition: str, tiny_package: Path, tmp_pat
 
 @pytest.mark.parametrize(
     ("change", "allowed", "heads"),
-    [(set_all(HPV_Status=""), [], {"rfs"}), (without("Relapse", "RFS"), ["--allow-missing", "rfs"], {"hpv"})],
+    [(set_all(HPV_Status=""), [], {"rfs"}), (remove_columns("Relapse", "RFS"), ["--allow-missing", "rfs"], {"hpv"})],
     ids=["HPV unknown", "no RFS"],
 )
 def test_twelve_patients_of_one_centre_are_answered_and_exported(
@@ -133,8 +135,8 @@ def test_twelve_patients_of_one_centre_are_answered_and_exported(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """No centre can be left out and one outcome is absent, as in the held-out answers. The masks are given, so that no
-    network runs.
+    """No centre can be left out and one outcome is absent, as in the held-out answers. The masks exist already, so that
+    no network runs.
     """
     for number in range(12):
         odd = str(number % 2)
@@ -147,7 +149,7 @@ def test_twelve_patients_of_one_centre_are_answered_and_exported(
     prepare = ["prepare", *common, "--release", str(release), *allowed]
     assert main([*prepare, "--folds", "2", "--spacing-mm", "9", "9", "9"]) == 0
     for case in read_cases(work):
-        write_mask(masks / f"{case.patient_id}.nii.gz", *block(case))
+        write_mask(masks / f"{case.patient_id}.nii.gz", *make_block(case))
     assert main(["heads", *common, "--masks", str(masks)]) == 0
     assert main(["answers", "--work", str(work.root), "--output", str(tmp_path / "answers")]) == 0
     header = (tmp_path / "answers" / "heads" / "answers.csv").read_text().splitlines()[0]

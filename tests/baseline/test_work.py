@@ -1,4 +1,4 @@
-"""Where the files of a training lie in its working directory."""
+"""Tests where the files of a training are stored in its working directory."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from contract.errors import HecktorError
 from contract.images.volumes import write_mask
 from contract.io.files import read_json
 from tests.baseline.package.nnunet_results import edit_training
-from tests.baseline.test_given_masks import block
+from tests.baseline.test_given_masks import make_block
 
 
 def run_heads(work: WorkFolders, results: Path, *options: str) -> None:
@@ -32,7 +32,7 @@ def test_masks_of_nnunets_own_validation(
     rows = read_json(work.features_json)["result"]
     edit_training("dataset.json", lambda dataset: dataset["labels"].update(GTVp=2, GTVn=1))(results)
     for number, case in enumerate(read_cases(work)):
-        mask, grid = block(case)
+        mask, grid = make_block(case)
         path = results / f"fold_{number % 2}" / "validation" / f"{case.patient_id}.nii.gz"
         path.parent.mkdir(exist_ok=True)
         write_mask(path, np.array([0, 2, 1], np.uint8)[mask], grid)
@@ -52,7 +52,7 @@ def test_a_patient_of_two_folds_is_refused(work_and_masks: tuple[WorkFolders, Pa
     for fold in (0, 1):
         path = results / f"fold_{fold}" / "validation" / f"{case.patient_id}.nii.gz"
         path.parent.mkdir()
-        write_mask(path, *block(case))
+        write_mask(path, *make_block(case))
     with pytest.raises(HecktorError, match=rf"{case.patient_id} in the validation of fold 0 and of fold 1, expected"):
         run_heads(work_and_masks[0], results)
 

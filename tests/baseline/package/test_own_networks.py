@@ -113,7 +113,7 @@ def test_one_image_may_be_several_channels(tmp_path: Path) -> None:
 
 
 def test_two_functions_of_one_image_are_two_channels(tmp_path: Path) -> None:
-    """User functions have no description, so the two channels look alike; each is still computed once."""
+    """User functions have no description, so both channels look alike, but both are kept."""
     source = MODEL.replace("class ", "def half(x):\n    return x / 2\n\n\nclass ", 1)
     change = 'channels = (("CT", (-160, 240)), ("PET", root_of_suv))', 'channels = (("CT", root_of_suv), ("CT", half))'
     code, weights = write_model(tmp_path, source, change)

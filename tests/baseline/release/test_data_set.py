@@ -18,7 +18,7 @@ GRID = Geometry((48, 48, 60), (8.0, 8.0, 8.0), (-188.0, -188.0, -236.0))
 
 
 def test_a_scan_of_a_limb_is_named(tmp_path: Path) -> None:
-    """Scanning a limb of 70 mm radius around a bone of 20 mm gives a warning."""
+    """Limbs have neither a brain nor lungs; here a limb of 70 mm radius around a bone of 20 mm."""
     centres = np.arange(48) * 8.0 - 188.0
     radius = np.hypot(centres[:, None], centres[None, :])
     section = np.select([radius < 20, radius < 70], [900, 40], -1000).astype(np.int16)

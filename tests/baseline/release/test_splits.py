@@ -1,4 +1,4 @@
-"""No patient is in training and validation, no centre is on both sides, and folds are as even as possible."""
+"""No patient is in both training and validation, no centre is on both sides, and folds are as even as possible."""
 
 from __future__ import annotations
 
