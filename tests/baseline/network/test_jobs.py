@@ -152,7 +152,7 @@ from pathlib import Path
 from baseline.network import jobs
 from baseline.network.progress import explain_interruption
 from contract.errors import run_main
-from test_jobs import ALL, planned
+from test_jobs import ALL, make_work
 from baseline.network.nnunet import Machine
 
 sleep = "import os, time; os.write(1, str(os.getpid()).encode() + bytes([10])); time.sleep(600)"
@@ -160,7 +160,7 @@ jobs._make_command = lambda *_: [sys.executable, "-S", "-c", sleep]
 
 def main(_):
     with explain_interruption():
-        jobs.train_in_processes(planned(Path(sys.argv[1])), ALL, Machine("cpu", threads=2))
+        jobs.train_in_processes(make_work(Path(sys.argv[1])), ALL, Machine("cpu", threads=2))
     return 0
 
 sys.exit(run_main(main))
