@@ -22,6 +22,11 @@ def test_a_box_by_hand() -> None:
     assert summarise_box([20, 3, NAN, 1, 2, 4]) == box
 
 
+def test_a_whisker_ends_within_one_and_a_half_ranges_of_the_box() -> None:
+    """Of 1, 2, 3, 4 and x the quartiles are 2, 3, 4, so the upper whisker reaches 4 + 1.5 x 2 = 7."""
+    assert [summarise_box([1, 2, 3, 4, value])["high"] for value in (6.99, 7.01)] == [6.99, 4]
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
