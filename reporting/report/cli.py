@@ -14,7 +14,12 @@ from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, require_files, require_folders, whole_number
 from evaluation.options import add_workers_option, join_team_folders, parse_team_folders
 from evaluation.results.board import list_leaderboard_folders
-from reporting.report.files import find_page_path, get_pictures_folder, remove_earlier_page
+from reporting.report.files import (
+    find_page_path,
+    get_pictures_folder,
+    remove_earlier_figures,
+    remove_earlier_page,
+)
 
 if TYPE_CHECKING:
     from evaluation.editions.profile import EvaluationProfile
@@ -36,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _write_report(options: argparse.Namespace, page: Path) -> int:
     """Write the page and the further files that the options name."""
     remove_earlier_page(page)
+    if options.figures is not None:
+        remove_earlier_figures(options.figures)
     require_folders(options, "--results", "--cohort", "--masks")
     require_files(options, "--groups")
     masks = join_team_folders("--masks", options.masks)
@@ -230,7 +237,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "--figures",
         type=Path,
         metavar="FOLDER",
-        help="also write every figure as SVG and PDF, its data as JSON and CSV",
+        help="also write every figure as SVG and PDF, its data as JSON and CSV; earlier figures are removed",
     )
     page = "also write a viewer page of a few cases: a folder for index.html, or an HTML file (needs --cases)"
     add("--viewer", type=Path, metavar="PAGE", help=page)

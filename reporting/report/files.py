@@ -1,4 +1,4 @@
-"""Find and replace the files of a report: its page and the folder of its pictures."""
+"""Find and replace the files of a report: its page, the folder of its pictures, and the files of its figures."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from contract.errors import OutputError
+from contract.errors import HecktorError, OutputError
+from contract.io.files import read_json
 
 _PAGE_SUFFIXES: Final = (".html", ".htm")
 _PAGE_MARK: Final = b'<meta name="generator" content="hecktor">'
+# The JSON file tells which figures are a report's, so it is removed last.
+_FIGURE_SUFFIXES: Final = (".svg", ".pdf", ".csv", ".json")
 _PICTURE_SUFFIXES: Final = frozenset({".jpg", ".js"})
 
 
@@ -67,3 +70,28 @@ def remove_earlier_page(page: Path) -> None:
     except OSError as problem:
         reason = f"{page.name} cannot be replaced ({problem.strerror or problem})"
         raise OutputError("--output", reason, "a file") from None
+
+
+def remove_earlier_figures(folder: Path) -> None:
+    """Remove the files `<folder>/<task>/<name>` of the figures of an earlier run; other files stay.
+
+    Raises:
+        OutputError: A file cannot be removed.
+    """
+    try:
+        for data in folder.glob("*/*.json"):
+            if _is_figure(data):
+                for suffix in _FIGURE_SUFFIXES:
+                    data.with_suffix(suffix).unlink(missing_ok=True)
+    except OSError as problem:
+        reason = f"{folder.name} cannot be replaced ({problem.strerror or problem})"
+        raise OutputError("--figures", reason, "a folder") from None
+
+
+def _is_figure(data: Path) -> bool:
+    """Return whether a JSON file holds an analysis of a report."""
+    try:
+        content = read_json(data)
+    except HecktorError:
+        return False
+    return isinstance(content, dict) and content.get("name") == data.stem and {"caption", "columns"} <= content.keys()

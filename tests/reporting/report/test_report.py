@@ -15,6 +15,7 @@ import pytest
 from contract.errors import HecktorError, OutputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
+from contract.io.files import write_files
 from evaluation.ranking.cli import main as rank
 from reporting.report import pictures
 from reporting.report.cli import main as report
@@ -336,7 +337,12 @@ def test_the_data_of_figures_are_files_and_a_page_needs_no_scans(demo):
     for task in ("task1", "task3"):
         shutil.rmtree(demo / "demo" / task)
     arguments = ["--results", str(demo / "demo"), "--output", str(demo / "r.html"), "--cases"]
+    earlier = json.dumps({"name": "dsc-by-team", "caption": "A figure of an earlier run.", "columns": {}})
+    write_files({folder / "task1" / f"dsc-by-team{suffix}": earlier.encode() for suffix in (".json", ".csv", ".svg")})
+    write_files({folder / "task1" / "notes.csv": b"mine", folder / "task1" / "notes.json": b"{}"})
     assert report([*arguments, "--figures", str(folder)]) == 0
+    assert sorted(path.name for path in (folder / "task1").iterdir()) == ["notes.csv", "notes.json"]
+    shutil.rmtree(folder / "task1")
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
     assert {"task2/metrics.json", "task2/metrics.csv", "task2/survival.csv"} <= written
     data = {path.with_suffix(""): path.read_text(encoding="utf-8") for path in folder.rglob("*.json")}
