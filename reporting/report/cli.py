@@ -40,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write_report(options: argparse.Namespace, page: Path) -> int:
     """Write the page and the further files that the options name."""
+    if options.viewer is not None:
+        from reporting.viewer.server import find_viewer_page
+
+        find_viewer_page(options.viewer).unlink(missing_ok=True)
     remove_earlier_page(page)
     if options.figures is not None:
         remove_earlier_figures(options.figures)

@@ -65,6 +65,18 @@ _HEADERS: Final = {
 }
 
 
+def find_viewer_page(target: Path) -> Path:
+    """Return the page that `target`, an HTML file or a folder for index.html, names.
+
+    Raises:
+        OutputError: The file exists and is not a viewer.
+    """
+    page = target if target.suffix.lower() in _PAGE_SUFFIXES and not target.is_dir() else target / "index.html"
+    if page.exists() and (not page.is_file() or _MARK.encode() not in page.read_bytes()[:1000]):
+        raise OutputError(page.name, "exists and is not a viewer", "another name, or remove it")
+    return page
+
+
 def export_viewer(target: Path, cohort: ViewerCohort) -> Path:
     """Write the page with all cases of a cohort as one file, and return its path.
 
@@ -77,9 +89,7 @@ def export_viewer(target: Path, cohort: ViewerCohort) -> Path:
     Raises:
         OutputError: The file exists and is not a viewer.
     """
-    page = target if target.suffix.lower() in _PAGE_SUFFIXES and not target.is_dir() else target / "index.html"
-    if page.exists() and (not page.is_file() or _MARK.encode() not in page.read_bytes()[:1000]):
-        raise OutputError(page.name, "exists and is not a viewer", "another name, or remove it")
+    page = find_viewer_page(target)
     cases = [render_json(build_case(sources), f"case-{number}") for number, sources in enumerate(cohort.cases.values())]
     library = f"/*!\n{_read_page_file(_LICENCE).strip()}\n*/\n{_read_page_file(_LIBRARY)}"
     text = _fill_template(

@@ -76,3 +76,4 @@ def test_the_report_writes_a_page_of_the_worst_cases(ranked_cohort: Path) -> Non
     assert list(read_cases(ranked_cohort / "viewer" / "index.html")) == ["C-2"]
     with pytest.raises(HecktorError, match="--viewer: found without --cohort, expected both"):
         report([*options, "--cases", "--viewer", str(ranked_cohort / "viewer")])
+    assert not (ranked_cohort / "viewer" / "index.html").exists()
