@@ -46,7 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(rest)
     option_names = [(action.option_strings or [action.dest])[-1] for action in parser._actions]
     require_paths(options, *(option for option in option_names if option != "--output"))
+    from reporting.studies.outputs import remove_earlier_result  # loads NumPy, which the list of studies does not need
+
     with lock_output(options.output):
+        remove_earlier_result(options.output, name)
         result = getattr(module, f"run_{function_name}")(parser, options)
         file_names = result.write(options.output, name)
     print(f"{result.summary}written: {options.output}: {', '.join(file_names)}")

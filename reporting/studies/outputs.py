@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from contract.documents import find_version
 from contract.editions import Algorithm, AnswerSpec, load_edition
 from contract.errors import GroundTruthError, HecktorError
-from contract.io.files import format_json, write_files, write_text
+from contract.io.files import format_json, read_json, write_files, write_text
 from contract.io.tables import format_csv
 from contract.options import add_edition_and_task_options, select_algorithm
 from evaluation.execution import DEATH, map_cases
@@ -56,6 +56,18 @@ class StudyResult:
         texts[f"{name}.json"] = format_json(_replace_infinite(content))
         write_files({folder / file_name: text.encode() for file_name, text in texts.items()})
         return [*self.files, *texts]
+
+
+def remove_earlier_result(folder: Path, name: str) -> None:
+    """Remove `<name>.csv` and `<name>.json` of an earlier run of the study, so that a run that fails leaves neither."""
+    path = folder / f"{name}.json"
+    try:
+        content = read_json(path)
+    except HecktorError:
+        return
+    if isinstance(content, dict) and content.get("study") == name:
+        path.with_suffix(".csv").unlink(missing_ok=True)
+        path.unlink()
 
 
 def collect_named_inputs(pairs: Sequence[tuple[str, Value]], noun: str, min_count: int) -> dict[str, Value]:

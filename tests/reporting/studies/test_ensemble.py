@@ -188,6 +188,24 @@ def test_a_leaderboard_that_does_not_fit_is_named(tmp_path, teams, board, messag
         study(tmp_path, "--task", "1", *teams, "--leaderboard", str(path), "--top", "2")
 
 
+def test_a_study_that_fails_leaves_no_earlier_result(tmp_path):
+    """The files of the earlier run go, and a table of the user with the name of a study's table stays."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("PatientID,risk\nP1,1\nP2,2\n")
+    teams = [f"{name}={tmp_path / name}.csv" for name in ("a", "b")]
+    study(tmp_path, "--task", "2", *teams)
+    output = next(path.parent for path in tmp_path.rglob("ensemble.json"))
+    assert (output / "ensemble.csv").is_file()
+    (tmp_path / "b.csv").write_text("PatientID,risk\nQ1,1\n")
+    with pytest.raises(HecktorError):
+        study(tmp_path, "--task", "2", *teams)
+    assert not list(output.glob("ensemble.*"))
+    (output / "ensemble.csv").write_text("mine")
+    with pytest.raises(HecktorError):
+        study(tmp_path, "--task", "2", *teams)
+    assert (output / "ensemble.csv").read_text() == "mine"
+
+
 def test_an_unknown_study_is_named():
     with pytest.raises(HecktorError, match=r"expected one of .*ensemble"):
         main(["forecast"])
