@@ -178,7 +178,7 @@ def _find_case(
 
 
 def check_case_folder(folder: Path) -> None:
-    """Raise `InputError` for a folder without a case; the message names a subfolder that holds a case, if any does."""
+    """Raise `InputError` for a folder without a case; the message names a subfolder that contains a case."""
     if any((folder / name).exists() for name in (_IMAGES, LISTING)):
         return
     name = platform.INPUT_DIR.name

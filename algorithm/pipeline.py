@@ -1,4 +1,4 @@
-"""Answer one case in attempts, from coarse to final; the answers of each attempt replace those of the previous one.
+"""Answer one case in attempts, from coarse to final; the answers of each attempt replace earlier answers.
 
 One thread makes the attempts. Another thread watches the time and ends the case when the time is up.
 """

@@ -92,7 +92,7 @@ class RunRecord:
             parts.append(f"fallbacks for {' and '.join(self.fallbacks)}")
         if self.notices:
             parts.append(f"warnings: {len(self.notices)}")
-        # The name of the usual method says nothing: it uses whatever networks the package has.
+        # The name of the usual method says nothing, because it uses all networks of the package.
         by = [] if self.package is None else [f"package {self.package.name}"]
         by += [f"method {self.method}"] if self.package is None or self.method != BASELINE else []
         if self.time_limit_s is not None:

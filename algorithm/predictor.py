@@ -23,7 +23,7 @@ from contract.packages import PackageIdentity, chosen_edition
 
 
 class Predictor:
-    """Answers cases with one model package, which is loaded once; the errors are those of `hecktor predict`."""
+    """Answers cases with one model package, which is loaded once, and raises the same errors as `hecktor predict`."""
 
     def __init__(
         self,

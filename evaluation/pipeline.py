@@ -312,7 +312,7 @@ def build_report(
     Args:
         task: Task of the answers.
         answers: The answers in the task's order.
-        request: Request of which the seed, the number of bootstraps and `rows` are used.
+        request: Request that gives the seed, the number of bootstraps and `rows`.
         findings: Findings that come first among the result's warnings.
         boxes_path: File of bounding boxes, whose checksum is stored; None without boxes.
     """

@@ -132,7 +132,7 @@ def measure_tissue_uptake(ct: Volume, pet: Volume) -> tuple[TissueUptake, ...]:
         pet: PET in any unit, on its own grid.
 
     Returns:
-        The uptake of muscle and of fat; a tissue of which the images show too little is left out.
+        The uptake of muscle and of fat; a tissue is left out if the images show too little of it.
     """
     sx, sy = (max(round(_BLOCK_MM / spacing), 1) for spacing in ct.geometry.spacing_mm[:2])
     sz = max(-(-ct.array.shape[0] // _MAX_SLICES), 1)
@@ -199,7 +199,7 @@ def _sample_nearest(pet: Volume, ct: Volume, index: _Array) -> _Array:
     return np.asarray(pet.array[z, y, x])
 
 
-# The lowest value of a CT, with which scanners and resampling fill the space outside the image.
+# The lowest value of a CT. Scanners and resampling fill the space outside the image with it.
 PADDING_HU: Final = -1024
 # Intercepts in use: DICOM files store HU + 1024, some converters HU + 1000.
 INTERCEPTS: Final = (1024, 1000)

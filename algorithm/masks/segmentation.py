@@ -142,7 +142,7 @@ class Segmentation:
 class CaseSegmentation:
     """A case with its segmentation and region.
 
-    Both are None for a method that segments nothing, and for a case of which only the header has been read.
+    Both are None for a method that segments nothing, and for a case if only its header has been read.
     """
 
     case: Case

@@ -42,7 +42,7 @@ _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "blocks_down": (1, 64),
     "blocks_up": (1, 64),
 }
-# Errors that libraries raise for arguments of which they cannot build a network.
+# Errors that libraries raise if they cannot build a network from its arguments.
 _NOT_BUILT: Final = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip

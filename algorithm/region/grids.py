@@ -68,7 +68,7 @@ def interpolate(image: sitk.Image, target: Geometry, outside: float) -> _Float:
 def resample_mask(mask: Volume, target: Geometry) -> npt.NDArray[np.uint8]:
     """Resample a label mask to `target`: the coverage of each label is interpolated, and the largest coverage wins.
 
-    A voxel of which no label covers more than half is background.
+    A voxel is background if no label covers more than half of it.
     """
     parts = ((label, Volume((mask.array == label).astype(np.float32), mask.geometry)) for label in labels.FOREGROUND)
     coverages = ((label, resample(part, target, 0.0)) for label, part in parts)
@@ -102,8 +102,8 @@ def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[
 def _crop_to_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry | None:
     """Return the part of the grid that determines all labels of the CT; None without a labelled voxel.
 
-    An interpolated value is a mean of voxels with non-negative weights, so the background wins between voxels in which
-    the background wins. The part is therefore the box of all labelled voxels with a margin of one voxel, or of one
+    An interpolated value is a mean of voxels with non-negative weights, so the background wins between two
+    background voxels. The part is therefore the box of all labelled voxels with a margin of one voxel, or of one
     block if blocks are averaged.
     """
     labelled = np.argwhere(logits.argmax(0))[:, ::-1]
@@ -204,7 +204,7 @@ def crop_to_box(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike
 def make_upright_grid(
     scan: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Triple
 ) -> Geometry:
-    """Make the network's grid over a box, axis-aligned in LPS whatever the axes of the scan.
+    """Make the network's grid over a box, axis-aligned in LPS for any axes of the scan.
 
     The grid is a part of nnU-Net's grid of the scan, which divides the field of view into whole voxels, so its spacing
     differs slightly from `spacing_mm`: by less than half a voxel over the whole field. An oblique scan has no such

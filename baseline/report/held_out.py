@@ -183,12 +183,14 @@ def describe_failed_masks(rows: Sequence[Mapping[str, Any]]) -> str:
         return f"No mask of {len(flat)} patients has a mean DSC below {FAILED_BELOW}."
     volumes_ml = {row["case"]: (row["gtvp_reference_mm3"] + row["gtvn_reference_mm3"]) / 1000 for row in flat}
     failed_ml = statistics.median(volumes_ml.pop(name) for name in failed)
-    others = f", against {statistics.median(volumes_ml.values()):.1f} ml in the other patients" if volumes_ml else ""
+    other_patients = (
+        f", against {statistics.median(volumes_ml.values()):.1f} ml in the other patients" if volumes_ml else ""
+    )
     names = ", ".join(failed[:MAX_NAMED_PATIENTS])
     more = f" and {len(failed) - MAX_NAMED_PATIENTS} more" if len(failed) > MAX_NAMED_PATIENTS else ""
     return (
         f"The masks of {len(failed)} of {len(flat)} patients fail (mean DSC below {FAILED_BELOW}): {names}{more}. The "
-        f"median volume of GTVp and GTVn is {failed_ml:.1f} ml in their references{others}."
+        f"median volume of GTVp and GTVn is {failed_ml:.1f} ml in their references{other_patients}."
     )
 
 
@@ -250,7 +252,7 @@ def _describe_case(case: ReleaseCase, row: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class WrittenAnswers:
-    """The folders of held-out answers, and the reason for each answer of the heads that has none."""
+    """The folders of held-out answers, and the reason for each answer of the heads without a folder."""
 
     folders: list[str]
     missing: dict[str, str]

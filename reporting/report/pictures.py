@@ -129,7 +129,7 @@ class PictureRequest:
         files: The scans and masks.
         colours: The colour of each team.
         pet: A PET in SUV that replaces the file, which may be in Bq/ml; None to read the file.
-        scored: The figures of the scored masks, with which the masks are compared; None to compare nothing.
+        scored: The figures of the scored masks, to compare with the masks; None to compare nothing.
         teams_without_mask: Teams that have masks of other cases, but no mask of this case.
         draws_contours: Whether the contours are drawn into the picture. Otherwise the page lays them over it.
     """

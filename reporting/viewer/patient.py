@@ -58,7 +58,7 @@ def read_tables(cohort: Path, edition: Edition) -> tuple[dict[str, Row], list[st
                     differing.append(f"{patient}: {column} {cell}")
         if differing:
             names = format_names(differing)
-            notes.append(f"{path.name} has values that differ from those of another table and are not shown: {names}")
+            notes.append(f"{path.name} has values that differ from another table and are not shown: {names}")
         errors = [f"{problem.patient_id}: {problem.found}" for problem in table.problems if problem.is_error]
         if not table.is_readable:
             notes.append(f"{path.name} is not shown: {table.problems[-1].found}")

@@ -126,7 +126,7 @@ def test_tables_that_disagree_are_named(tmp_path: Path) -> None:
     (tmp_path / "ground_truth" / "b.csv").write_text("PatientID,Age,Gender\nC-1,61,1\nC-2,50.0,0\n")
     rows, notes = read_tables(tmp_path, EDITION)
     assert rows == {"C-1": {"Age": "60", "Gender": "1"}, "C-2": {"Age": "50", "Gender": "0"}}
-    assert notes == ["b.csv has values that differ from those of another table and are not shown: C-1: Age 61"]
+    assert notes == ["b.csv has values that differ from another table and are not shown: C-1: Age 61"]
 
 
 def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
