@@ -76,6 +76,7 @@ def read_rows(page: str) -> Iterator[Row]:
 
 
 ROWS = [*read_rows(PAGE)]
+TEST_FILES = [*(ROOT / "tests").rglob("*.py")]
 # Sections of the papers without subsections.
 SECTIONS = {
     "2020": "1, 2.1, 2.2, 2.3, 3.1, 3.2, 3.3, 4.1, 4.2, 4.3, 5, Appendix 1, Appendix 2",
@@ -134,12 +135,19 @@ def find_command_problem(line: str) -> str:
     return ""
 
 
+def find_test_file(name: str) -> Path:
+    """Return `tests/NAME`, or the only file below `tests/` whose path ends with NAME; `tests/NAME` if there is none."""
+    path = ROOT / "tests" / name
+    files = [] if path.is_file() else [file for file in TEST_FILES if file.as_posix().endswith(f"/{name}")]
+    return files[0] if len(files) == 1 else path
+
+
 def find_test_problems(cell: str) -> Iterator[str]:
     """Yield the tests of a cell that do not exist; `::test_name` without a file belongs to the file before it."""
     path = ROOT
     for name in find_code(cell):
         file, _, function = name.partition("::")
-        path = ROOT / "tests" / file if file else path
+        path = find_test_file(file) if file else path
         if not path.is_file():
             yield f"{name}: no such file"
         elif not list_test_functions(path) or (function and function not in list_test_functions(path)):
