@@ -188,8 +188,8 @@ def read_member(archive: Path, name: str, *, max_bytes: int, error: type[Hecktor
     """Read one file at the top level of an archive.
 
     Raises:
-        HecktorError: Of class `error`: the archive cannot be read or lacks the file, or the file is larger than
-            `max_bytes`.
+        HecktorError: Of class `error`: the archive cannot be read, does not contain the file, or the file is larger
+            than `max_bytes`.
     """
     with _convert_errors(archive.name, error):
         for member, tar in _iterate_members(archive):
@@ -204,8 +204,8 @@ def read_member(archive: Path, name: str, *, max_bytes: int, error: type[Hecktor
 def _iterate_members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
     """Yield each member of a tar file with the open file; the content must be read before the next member.
 
-    Headers, the number of members and the total size are limited, and therefore the memory. Damage raises one of the
-    exceptions in `_DAMAGE`.
+    The headers, the number of members and the total size are limited, which also bounds the memory. Damage raises
+    one of the exceptions in `_DAMAGE`.
     """
     with _open_uncompressed(archive) as content:
         stream = _Stream(content, MAX_UNPACKED_BYTES)

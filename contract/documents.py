@@ -38,7 +38,7 @@ Text = Annotated[str, Field(pattern=TEXT_PATTERN)]
 
 
 def find_version(package: str, absent: str = "unknown") -> str:
-    """Find the version of a package for a document's provenance; `absent` if the package is not installed."""
+    """Find the version of a package for a document's provenance; return `absent` if the package is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -53,9 +53,10 @@ def check_unique(values: Iterable[str]) -> None:
 
 
 def check_keys(document: BaseModel, required: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Check that a part has the keys of its kind; raise ValueError, as pydantic's validators do.
+    """Check that a part of a document, which has one of several kinds, has the keys of its kind.
 
-    This is for models whose parts have one of several kinds.
+    Raises:
+        ValueError: A key is missing or unknown; pydantic's validators raise the same exception.
     """
     keys = document.model_fields_set
     absent = [key for key in required if key not in keys]
@@ -203,7 +204,7 @@ def build_json_schema(model: type[Document]) -> dict[str, Any]:
 
 
 def make_tag_reader(key: str) -> Callable[[Any], str]:
-    """Make a discriminator of a union: it reads the tag of a part, which is the part's `key` in parentheses."""
+    """Make the discriminator of a union: a function that returns the value of a part's `key` in parentheses."""
 
     def read_tag(part: Any) -> str:
         return f"({part.get(key) if isinstance(part, Mapping) else getattr(part, key, None)})"

@@ -1,4 +1,4 @@
-"""HTTP servers: reading of requests from untrusted callers, and the platform's `invoke` mode.
+"""HTTP servers: a handler for requests from untrusted callers, and the platform's `invoke` mode.
 
 In the `invoke` mode the platform starts a container once and calls it for one case after another. For an evaluation
 image a case is a submission.
@@ -10,7 +10,7 @@ image a case is a submission.
 
 The platform empties the input and output folders between cases, so no file there stays open. It sends one case at a
 time: a second call is rejected (409), because the folders change between cases. SIGTERM or SIGINT drains the server:
-further cases are rejected (503), the current case gets its reply.
+further cases are rejected (503), and the current case gets its reply.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def run_server(
     Raises:
         HecktorError: The port is not available, or `load` failed.
     """
-    _limit_pools_of_memory()
+    _configure_malloc()
     earlier_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
         with CaseServer(answer, port) as server:
@@ -255,11 +255,11 @@ def run_server(
         signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
 
 
-def _limit_pools_of_memory() -> None:
-    """Make the C library return large blocks of memory to the system when they are freed, and share one pool.
+def _configure_malloc() -> None:
+    """Make the C library return freed blocks of 1 MiB or more to the system, and use one arena for all threads.
 
-    After a block of up to 32 MiB has been freed, glibc returns only larger blocks. Smaller arrays then stay in the
-    pools ("arenas") of the threads that allocated them, and the server grows from case to case.
+    By default, once a block of up to 32 MiB has been freed, glibc returns only larger blocks. Smaller arrays then stay
+    in the arenas of the threads that allocated them, and the server's memory grows from case to case.
     """
     with suppress(AttributeError):  # another C library than glibc
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,4 +1,4 @@
-"""Score submissions of the challenge against the ground truth, and rank teams; no module loads a network.
+"""Score submissions of the challenge against the ground truth, and rank teams, without torch, MONAI or nnU-Net.
 
 The order of an evaluation:
 

@@ -265,7 +265,7 @@ def _report_team(
     for name, profile in task.answers.items():
         rows = rows_by_answer[name]
         suffix = f" of {name}" if task.has_several_answers else ""
-        _require_predictions(rows, profile.rules.missing, suffix, names_cases=request.rows)
+        _require_predictions(rows, profile.rules.missing, suffix, may_name_cases=request.rows)
         answers.append(score_answer(profile, ground_truth.references[name], submitted.submissions[name], rows))
     for answer in answers:
         if answer.measurement.undefined and not task.has_several_answers:
@@ -273,19 +273,19 @@ def _report_team(
     return build_report(task, answers, request, submitted.findings, ground_truth.boxes_path)
 
 
-def _require_predictions(rows: Sequence[CaseRow], missing: str, suffix: str, *, names_cases: bool) -> None:
+def _require_predictions(rows: Sequence[CaseRow], missing: str, suffix: str, *, may_name_cases: bool) -> None:
     """Raise PredictionError if the edition's rule for missing cases leaves nothing to score.
 
     Args:
         rows: The rows of an answer.
         missing: The rule.
         suffix: Name of the answer at the end of a message, such as " of rfs"; empty in a task with one answer.
-        names_cases: Whether the message may name a case of the reference.
+        may_name_cases: Whether the message may name a case of the reference.
     """
     unusable = [row for row in rows if row.error is not None]
     if unusable and missing == "stop":
         problem = f"{len(unusable)} cases without a usable prediction{suffix}"
-        if not names_cases:
+        if not may_name_cases:
             raise PredictionError(f"{problem}, expected one for every case")
         raise PredictionError(f"{problem}, {unusable[0].case}", f"{unusable[0].error}")
     if rows and not any(is_counted(row.error, missing) for row in rows):

@@ -133,7 +133,7 @@ def _lock_job(job: TrainingJob, folder: Path) -> Iterator[None]:
         except (BlockingIOError, PermissionError):
             raise HecktorError(str(job), "another process is training it", "one at a time") from None
         except OSError:  # a file system without locks
-            LOGGER.warning("%s: the file system cannot lock; do not train it twice at once", job)
+            LOGGER.warning("%s: the file system has no locks; do not train it twice at the same time", job)
         yield
 
 

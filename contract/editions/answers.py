@@ -70,7 +70,7 @@ class _Answer(Document):
 
 
 class _WithoutClasses:
-    """Defaults for masks and risks, which lack the fields of a class."""
+    """Empty values of the fields that only classes have, for masks and risks."""
 
     classes: ClassVar[tuple[ClassValue, ...]] = ()
     words: ClassVar[Mapping[str, ClassValue]] = {}
@@ -190,8 +190,8 @@ class ClassSpec(_HeadSpec):
         not_counted: Values in tables, such as T0, that are not a class, in upper case. A patient with such a value is
             not scored.
         rule: One of `RULES`, which computes the class from the mask if the head fails; empty without a rule.
-        without: Classes by structure of the mask. The class is the answer if and only if the written mask lacks the
-            structure.
+        without: Class by structure of the mask. The answer is this class if and only if the written mask does not
+            contain the structure.
         row_key: Key of the class in the rows of metrics.json, by default `name`.
         fallback: Value written if the prediction fails, and neither `rule` nor the model package has a fallback; None
             makes a failure an error.
@@ -230,7 +230,7 @@ class ClassSpec(_HeadSpec):
         if info.field_name == "words":
             check_no_missing_words(values)
         if info.field_name == "without" and classes and len(set(values.values())) == len(classes):
-            raise ValueError("at least one class that is left with all structures")
+            raise ValueError("at least one class without a structure, for masks that contain every structure")
         return values
 
     @field_validator("not_counted")

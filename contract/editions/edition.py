@@ -99,7 +99,7 @@ class Edition(Document):
         cls, clinical: tuple[ClinicalVariable, ...], info: ValidationInfo
     ) -> tuple[ClinicalVariable, ...]:
         if bool(clinical) != (EHR in info.data.get("inputs", {EHR: None})):
-            raise ValueError(f"at least one variable with the input {EHR}, and none without it")
+            raise ValueError(f"clinical variables if and only if {EHR} is an input")
         check_unique(variable.name for variable in clinical)
         check_unique(variable.feature for variable in clinical)
         check_unique(_list_keys(clinical))

@@ -90,7 +90,7 @@ def _lock_folder(folder: Path, target: Path) -> int | None:
         os.close(handle)
         raise _make_occupied_error(target) from None
     except OSError:
-        LOGGER.warning("%s: the file system cannot lock; do not write there twice at once", target)
+        LOGGER.warning("%s: the file system has no locks; do not let two commands write there at the same time", target)
     return handle
 
 

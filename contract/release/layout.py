@@ -107,7 +107,7 @@ def require_release(root: Path, edition: Edition) -> tuple[ReleaseFolder, ...]:
     """
     folders = find_release_folders(root, edition)
     if not folders:
-        expected = f"{', '.join(TASK_FOLDERS)} or any of them"
+        expected = f"one or more of {', '.join(TASK_FOLDERS)}"
         if not edition.has_task_folders:
             scan = fill_template(edition.algorithms[0].scan.release or "", "<ID>")
             expected += f", or a folder with <ID>/{scan}"

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _rank(options: argparse.Namespace) -> int:
     """Check the options, rank, and write all files at once; raise `HecktorError` for a user's error."""
-    _remove_earlier(options.output, options.metrics)
+    _remove_earlier_leaderboard(options.output, options.metrics)
     require_paths(options, "metrics")
     require_files(options, "--table", "--methods", "--runs")
     teams = _name_results(options.metrics, options.names)
@@ -77,7 +77,7 @@ def _rank(options: argparse.Namespace) -> int:
     return 0
 
 
-def _remove_earlier(output: Path, paths: Sequence[Path]) -> None:
+def _remove_earlier_leaderboard(output: Path, paths: Sequence[Path]) -> None:
     """Remove an earlier leaderboard of the same task, so that it is not taken for the result if this ranking fails.
 
     If no result can be read, the task is unknown, and the leaderboard stays.

@@ -53,15 +53,15 @@ def compare_teams(results: TaskResults, values: Values, draws: Draws) -> dict[st
 
 def _compare_by_metric(name: str, results: TaskResults, values: Floats, draws: Draws) -> MetricTests:
     metric = results.profile.metrics[name]
-    goodness = orient(metric, values)
+    oriented = orient(metric, values)
     if metric.metric is not None and metric.metric.deciding_test == SIGNED_RANK:
-        differences = {"difference": gap(goodness[:, None], goodness)}
+        differences = {"difference": gap(oriented[:, None], oriented)}
         p = _test_signed_ranks(name, metric, results).p
         return MetricTests(test=SIGNED_RANK, pairs=_list_pairs(results, differences, p), other_tests={})
-    gains = compute_recall_gains([metrics[name] for metrics in results.metrics.values()], goodness)
+    gains = compute_recall_gains([metrics[name] for metrics in results.metrics.values()], oriented)
     test = RECALLS
     if gains is None:
-        gains = _bootstrap_gains(name, metric, results, goodness, draws)
+        gains = _bootstrap_gains(name, metric, results, oriented, draws)
         test = BOOTSTRAP
     figures = {
         "difference": gains.difference,
@@ -118,12 +118,12 @@ def orient(metric: MetricProfile, values: Floats) -> Floats:
 
 
 def _bootstrap_gains(
-    name: str, metric: MetricProfile, results: TaskResults, goodness: Floats, draws: Draws
+    name: str, metric: MetricProfile, results: TaskResults, oriented: Floats, draws: Draws
 ) -> PairedGains:
-    """Compute the gains from the draws; `goodness` holds the teams' values, negated if lower is better."""
+    """Compute the gains from the draws; `oriented` are the teams' values, negated if lower is better."""
     metrics = [of_team[name] for of_team in results.metrics.values()]
     return compute_gains(
-        goodness,
+        oriented,
         orient(metric, np.stack([draws[team, name] for team in results.teams])),
         orient(metric, np.stack([leave_one_out(function, len(results.cases)) for function in metrics])),
     )

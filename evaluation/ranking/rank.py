@@ -103,8 +103,8 @@ def rank_by_scheme(values: Values, metrics: Mapping[str, MetricProfile], scheme:
     By ranks within the cases, the team with the lowest mean or median is first. By significant wins, the team with the
     most wins is first.
 
-    With `ties` of `average` the ranks that a scheme combines are averaged over tied teams. The scheme's own ranks are
-    then the minimum, so they are whole numbers.
+    If `ties` is `average`, the ranks that a scheme combines are averaged over tied teams. The scheme's own ranks are
+    then the minimum, so that they are whole numbers.
     Source: the HECKTOR 2025 rules (nested) and overview (flat); Wiesenfarth et al. 2021, Sci Rep 11:2369 (ranks within
     cases, significant wins).
     """

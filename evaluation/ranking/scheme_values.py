@@ -195,10 +195,10 @@ def _uses_signed_rank_test(results: TaskResults, scheme: WinRank) -> bool:
 def _make_signed_rank_statistics(results: TaskResults, scheme: WinRank) -> dict[tuple[str, ...], WeightedMetric]:
     """Return Wilcoxon's statistic of each pair of teams as a function of case weights, by (column, team, team)."""
     values = compute_case_values(results, scheme.metric)
-    goodness = dict(zip(results.metrics, orient(results.profile.metrics[scheme.metric], values), strict=True))
+    oriented = dict(zip(results.metrics, orient(results.profile.metrics[scheme.metric], values), strict=True))
     return {
-        (scheme.column, first, second): signed_rank_statistic(goodness[first], goodness[second])
-        for first, second in combinations(goodness, 2)
+        (scheme.column, first, second): signed_rank_statistic(oriented[first], oriented[second])
+        for first, second in combinations(oriented, 2)
     }
 
 
@@ -212,5 +212,5 @@ def _count_replicate_wins(results: TaskResults, scheme: WinRank, tests: MetricTe
         statistics |= {(second, first): -z for (first, second), z in statistics.items()}
         return count_signed_rank_wins(_select_test_results(tests, scheme), teams, statistics)
     values = np.stack([draws[team, scheme.metric] for team in teams], axis=-1)
-    goodness = orient(results.profile.metrics[scheme.metric], values)
-    return count_t_wins(tests, teams, goodness, len(results.cases))
+    oriented = orient(results.profile.metrics[scheme.metric], values)
+    return count_t_wins(tests, teams, oriented, len(results.cases))

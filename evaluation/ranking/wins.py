@@ -26,7 +26,7 @@ def count_wins(pairs: Sequence[TeamPair], teams: Sequence[str]) -> Floats:
     return np.array([winners.count(team) for team in teams], dtype=np.float64)
 
 
-def count_t_wins(tests: MetricTests, teams: Sequence[str], goodness: Floats, n_cases: int) -> Floats:
+def count_t_wins(tests: MetricTests, teams: Sequence[str], oriented: Floats, n_cases: int) -> Floats:
     """Count the wins of each team by Student's t in each replicate.
 
     The difference comes from the replicate, the standard error and the degrees of freedom from the whole cohort.
@@ -34,7 +34,7 @@ def count_t_wins(tests: MetricTests, teams: Sequence[str], goodness: Floats, n_c
     Args:
         tests: The comparisons in the whole cohort. A pair without a p has no p in a replicate either.
         teams: Names of the teams.
-        goodness: Values of the metric, negated if lower is better, shape (replicates, teams).
+        oriented: Values of the metric, negated if lower is better, shape (replicates, teams).
         n_cases: Number of cases, which limits p as in `compute_gains`.
 
     Returns:
@@ -48,8 +48,8 @@ def count_t_wins(tests: MetricTests, teams: Sequence[str], goodness: Floats, n_c
     sd = np.array([pair.sd for pair in pairs], dtype=np.float64)
     df = np.array([pair.df for pair in pairs], dtype=np.float64)
     min_p = max(0.5**n_cases, MIN_P) if tests.test == BOOTSTRAP else MIN_P
-    wins = np.zeros(goodness.shape)
-    for replicate, values in enumerate(goodness):
+    wins = np.zeros(oriented.shape)
+    for replicate, values in enumerate(oriented):
         p = np.maximum(stdtr(df, -gap(values[first], values[second]) / sd), min_p)
         wins[replicate] = _count_significant(p, first, len(teams))
     return wins

@@ -101,7 +101,7 @@ class CaseCounts(Document):
 
 
 class Provenance(Document):
-    """Origin of the figures. Files without rows lack `case_set_sha256`.
+    """Origin of the figures; `case_set_sha256` is empty in files without rows.
 
     `own_edition` is the document of a custom edition.
     """

@@ -357,6 +357,6 @@ CASE_VALUES: Final = (
     CaseValue("gtvn_dsc", "GTVn DSC", higher_is_better=True, digits=3),
     CaseValue("gtvp_hd95_mm", "GTVp HD95 (mm)", higher_is_better=False, digits=1),
     CaseValue("gtvn_hd95_mm", "GTVn HD95 (mm)", higher_is_better=False, digits=1),
-    CaseValue("gtvn_lesions_fn", "GTVn lesions missed", higher_is_better=False, digits=0),
-    CaseValue("gtvn_lesions_fp", "GTVn lesions false", higher_is_better=False, digits=0),
+    CaseValue("gtvn_lesions_fn", "GTVn missed lesions", higher_is_better=False, digits=0),
+    CaseValue("gtvn_lesions_fp", "GTVn false-positive lesions", higher_is_better=False, digits=0),
 )

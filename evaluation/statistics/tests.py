@@ -95,25 +95,25 @@ def _group_ties(ordered: Floats) -> _TieGroups:
     return _TieGroups(starts, first, np.minimum.accumulate(last, axis=-1)[..., ::-1])
 
 
-def rank_within_cases(goodness: Floats, ties: str = "min") -> Floats:
+def rank_within_cases(values: Floats, ties: str = "min") -> Floats:
     """Rank the teams within each case, 1 for the best team; values that agree to 12 decimals tie.
 
     Args:
-        goodness: Values of the cases, higher = better, shape (teams, cases). A team without a value has NaN.
+        values: Values of the cases, higher = better, shape (teams, cases). A team without a value has NaN.
         ties: Rule for ties, as in `rank_values`.
 
     Returns:
         Ranks among the teams with a value, NaN for the other teams; shape (teams, cases).
     """
-    ranks = np.full(goodness.shape, np.nan)
-    negated = -np.round(goodness, DECIMALS)
-    for case in range(goodness.shape[1]):
+    ranks = np.full(values.shape, np.nan)
+    negated = -np.round(values, DECIMALS)
+    for case in range(values.shape[1]):
         known = np.flatnonzero(~np.isnan(negated[:, case]))
         ranks[known, case] = rank_values(negated[known, case], ties)
     return ranks
 
 
-def signed_rank_test(goodness: Floats) -> PairwiseTest:
+def signed_rank_test(values: Floats) -> PairwiseTest:
     """Test each team over every other team by Wilcoxon's signed-rank test.
 
     A case with a NaN, or with equal values, does not count for the pair of teams. Two infinite values of the same sign
@@ -123,22 +123,22 @@ def signed_rank_test(goodness: Floats) -> PairwiseTest:
     fraction against it.
 
     Args:
-        goodness: Values of the cases, higher = better, shape (teams, cases).
+        values: Values of the cases, higher = better, shape (teams, cases).
     """
-    shape = (len(goodness), len(goodness))
+    shape = (len(values), len(values))
     difference, p = np.zeros(shape), np.ones(shape)
-    for team in range(len(goodness) - 1):
-        later = slice(team + 1, len(goodness))
-        difference[team, later], p[team, later], p[later, team] = _test_signed_ranks(goodness[team], goodness[later])
+    for team in range(len(values) - 1):
+        later = slice(team + 1, len(values))
+        difference[team, later], p[team, later], p[later, team] = _test_signed_ranks(values[team], values[later])
         difference[later, team] = -difference[team, later]
     return PairwiseTest(difference, p)
 
 
-def _test_signed_ranks(goodness: Floats, others: Floats) -> tuple[Floats, Floats, Floats]:
+def _test_signed_ranks(values: Floats, others: Floats) -> tuple[Floats, Floats, Floats]:
     """Test one team against other teams.
 
     Args:
-        goodness: Values of the team, shape (cases,).
+        values: Values of the team, shape (cases,).
         others: Values of the other teams, shape (teams, cases).
 
     Returns:
@@ -146,8 +146,8 @@ def _test_signed_ranks(goodness: Floats, others: Floats) -> tuple[Floats, Floats
     """
     from scipy.special import ndtr
 
-    counted = ~(np.isnan(goodness) | np.isnan(others)) & (goodness != others)
-    gaps = np.round(np.subtract(goodness, others, out=np.zeros(others.shape), where=counted), DECIMALS)
+    counted = ~(np.isnan(values) | np.isnan(others)) & (values != others)
+    gaps = np.round(np.subtract(values, others, out=np.zeros(others.shape), where=counted), DECIMALS)
     order = np.argsort(np.abs(gaps), axis=1, kind="stable")
     gaps = np.take_along_axis(gaps, order, axis=1)
     groups = _group_ties(np.abs(gaps))
@@ -168,18 +168,18 @@ def _test_signed_ranks(goodness: Floats, others: Floats) -> tuple[Floats, Floats
     return difference, p[0], p[1]
 
 
-def signed_rank_statistic(goodness_a: Floats, goodness_b: Floats) -> WeightedMetric:
+def signed_rank_statistic(values_a: Floats, values_b: Floats) -> WeightedMetric:
     """Return Wilcoxon's statistic of team a over team b as a function of case weights, whole numbers that count cases.
 
     The statistic is standardised, so the standard normal distribution gives an approximate p. It is 0 if no pair
     differs. Pairs and ties are treated as in `signed_rank_test`.
 
     Args:
-        goodness_a: Values of the cases, higher = better, shape (cases,).
-        goodness_b: The same of team b.
+        values_a: Values of the cases, higher = better, shape (cases,).
+        values_b: The same of team b.
     """
-    counted = np.flatnonzero(~(np.isnan(goodness_a) | np.isnan(goodness_b)) & (goodness_a != goodness_b))
-    gap = np.round(goodness_a[counted] - goodness_b[counted], DECIMALS)
+    counted = np.flatnonzero(~(np.isnan(values_a) | np.isnan(values_b)) & (values_a != values_b))
+    gap = np.round(values_a[counted] - values_b[counted], DECIMALS)
     order = np.flatnonzero(gap)
     order = order[np.argsort(np.abs(gap[order]), kind="stable")]
     cases, signs = counted[order], np.sign(gap[order])

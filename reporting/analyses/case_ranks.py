@@ -49,7 +49,7 @@ class CaseScores:
     about: str
 
     @property
-    def goodness(self) -> Floats:
+    def oriented_values(self) -> Floats:
         """The values, negated if lower is better."""
         return self.values if self.higher_is_better else -self.values
 
@@ -141,7 +141,7 @@ def analyse_case_ranks(results: TaskResults, *, with_cases: bool = True) -> list
 def _count_ranks(scores: Sequence[CaseScores]) -> Analysis:
     rows: list[dict[str, Any]] = []
     for score in scores:
-        for team, ranks in zip(score.table.names, rank_within_cases(score.goodness), strict=True):
+        for team, ranks in zip(score.table.names, rank_within_cases(score.oriented_values), strict=True):
             count = int((~np.isnan(ranks)).sum())
             for rank in range(1, len(score.table.names) + 1):
                 cases = int((ranks == rank).sum())
@@ -171,7 +171,7 @@ def _list_podium_ranks(scores: CaseScores) -> Analysis:
     table = scores.table
     count = min(len(table.names), MAX_PODIUM_TEAMS)
     values = scores.values[:count]
-    ranks = rank_within_cases(scores.goodness[:count])
+    ranks = rank_within_cases(scores.oriented_values[:count])
     rows = [
         {**table.make_case_cells(case), "team": team, "rank": int(rank), "value": round_figure(float(value))}
         for case, case_ranks, case_values in zip(table.cases, ranks.T, values.T, strict=True)
@@ -181,7 +181,7 @@ def _list_podium_ranks(scores: CaseScores) -> Analysis:
     first = f" of the first {count} teams" if count < len(table.names) else ""
     return Analysis(
         name=f"{scores.name}-podium" if not table.heading else table.make_name(f"{scores.name}-podium"),
-        title=f"Podium of the {scores.title}",
+        title=f"Podium plot of the {scores.title}",
         caption=(
             f"The ranks{first} within each case; tied teams share the better rank. A dot for each team and case, and a "
             f"grey line for each case. {scores.about}"
@@ -221,7 +221,7 @@ def find_pair(results: Sequence[TaskResults], teams: Sequence[str]) -> tuple[str
 
 
 def compare_two(results: TaskResults, pair: tuple[str, str] | None = None) -> list[Analysis]:
-    """Compare two teams case by case; return no analysis if the task lacks one of the teams or has no rows of them.
+    """Compare two teams case by case; return no analysis if one of the teams is not in the task or has no rows.
 
     Args:
         results: The results of a task.
@@ -250,8 +250,8 @@ def compare_two(results: TaskResults, pair: tuple[str, str] | None = None) -> li
             name="two-teams",
             title=f"{first} against {second}, case by case",
             caption=(
-                f"How much better {first} is than {second} in each case, from the cases that {second} wins to those "
-                f"that {first} wins; bars have the winner's colour."
+                f"How much better {first} is than {second} in each case, from the cases that {second} wins to the "
+                f"cases that {first} wins; bars have the winner's colour."
             ),
             columns={
                 "value": "Value",
@@ -275,11 +275,11 @@ def _compare_cases(score: CaseScores, first: str, second: str) -> list[dict[str,
     table = score.table
     team_indices = [table.names.index(team) for team in (first, second)]
     first_values, second_values = score.values[team_indices]
-    first_goodness, second_goodness = score.goodness[team_indices]
+    first_oriented, second_oriented = score.oriented_values[team_indices]
     advantages = np.zeros(len(table.cases))
-    is_unequal = first_goodness != second_goodness  # the difference of two infinite distances is not defined
-    advantages[is_unequal] = first_goodness[is_unequal] - second_goodness[is_unequal]
-    known = np.flatnonzero(~np.isnan(first_goodness) & ~np.isnan(second_goodness))
+    is_unequal = first_oriented != second_oriented  # the difference of two infinite distances is not defined
+    advantages[is_unequal] = first_oriented[is_unequal] - second_oriented[is_unequal]
+    known = np.flatnonzero(~np.isnan(first_values) & ~np.isnan(second_values))
     return [
         {
             "value": score.title,

@@ -199,10 +199,10 @@ def _list_taus(results: TaskResults, stability: RankStability) -> Analysis:
         for name, ranking in stability.rankings.items()
     }
     for name, title in _select_other_metrics(results, stability).items():
-        rankings[f"{title} alone"] = stability.metrics[name]
+        rankings[f"{title} only"] = stability.metrics[name]
     for name, ranking in stability.metrics.items():
         if name not in board.metrics:
-            rankings[f"{get_metric_title(name, results)} alone"] = ranking
+            rankings[f"{get_metric_title(name, results)} only"] = ranking
     rows = [
         {
             "ranking": name,

@@ -22,7 +22,7 @@ MATCHINGS: Final = {
     "any_overlap": "many to many (any overlap)",
     "greedy": "one to one, by decreasing IoU",
 }
-_OUTCOMES: Final = {"tp": "detected", "fn": "missed", "fp": "false"}
+_OUTCOMES: Final = {"tp": "detected", "fn": "missed", "fp": "false positive"}
 _LESION_DSC: Final = (
     " The lesion-wise DSC is the mean over all these lesions, 0 for missed and for false-positive lesions, as in "
     "BraTS-METS 2024 but without dilation."
@@ -203,8 +203,8 @@ def _make_count_cells(counts: LesionCounts) -> dict[str, Any]:
     }
 
 
-def count_primaries_found(table: AnswerRows) -> list[Analysis]:
-    """Count the cases in which a team finds the primary tumour: its GTVp and the reference's share a voxel.
+def count_detected_primaries(table: AnswerRows) -> list[Analysis]:
+    """Count the cases in which a team detects the primary tumour: the team's GTVp overlaps the reference's GTVp.
 
     There is no analysis if neither the reference nor a team has a GTVp.
     """
@@ -222,10 +222,10 @@ def count_primaries_found(table: AnswerRows) -> list[Analysis]:
                 rows.append({"of": denominator, "team": team, "found": hits, "cases": cases, **figures})
     analysis = Analysis(
         name=table.make_name("primary-found"),
-        title=table.make_title("Primary tumour found"),
+        title=table.make_title("Detection of the primary tumour"),
         caption=(
-            "Cases in which the team's GTVp and the reference's share at least one voxel, as a fraction of all cases "
-            "with a primary tumour and of the cases in which the team marks one, with Wilson's 95% interval."
+            "Cases in which the team's GTVp and the reference's GTVp share at least one voxel, as a fraction of all "
+            "cases with a GTVp and of the cases in which the team marks a GTVp, with Wilson's 95% interval."
         ),
         columns={
             "of": "Of",
@@ -268,8 +268,8 @@ def count_lesions(table: AnswerRows) -> list[Analysis]:
             name=table.make_name("gtvn-lesions"),
             title=table.make_title("Detected, missed and false-positive GTVn lesions"),
             caption=(
-                "Lesions of all cases, matched by the edition's rule. Detected and missed lesions are those of the "
-                f"reference, false-positive (false) lesions those of the team.{_LESION_DSC}"
+                "Lesions of all cases, matched by the edition's rule. Detected and missed lesions are lesions "
+                f"of the reference; false-positive lesions are lesions of the team's masks.{_LESION_DSC}"
             ),
             columns={
                 "team": "Team",

@@ -14,7 +14,7 @@ from reporting.analyses.leaderboards import (
     analyse_stability,
     analyse_unranked_metrics,
 )
-from reporting.analyses.lesions import analyse_lesions, count_lesions, count_primaries_found
+from reporting.analyses.lesions import analyse_lesions, count_detected_primaries, count_lesions
 from reporting.analyses.masks import (
     compute_binned_dsc,
     compute_case_medians,
@@ -60,7 +60,7 @@ def analyse_answer(results: TaskResults, answer: AnswerSpec, *, with_cases: bool
         return [
             *summarise_teams(table),
             *([*summarise_cases(table), *find_failed_cases(table)] if with_cases else ()),
-            *count_primaries_found(table),
+            *count_detected_primaries(table),
             *count_lesions(table),
             *analyse_lesions(table),
             *(compute_binned_dsc(table, influence) for influence in influences if influence.has_enough_cases),

@@ -191,7 +191,7 @@ def _list_figures(answer: AnswerSpec) -> list[_AnswerFigure]:
             *dscs,
             _AnswerFigure("GTVp (ml)", partial(_read_volume_ml, key="gtvp_predicted_mm3")),
             _AnswerFigure("GTVn (ml)", partial(_read_volume_ml, key="gtvn_predicted_mm3")),
-            _AnswerFigure("GTVn detected / false / missed", _format_lesions),
+            _AnswerFigure("GTVn lesions: detected / false positive / missed", _format_lesions),
         ]
     if answer.kind == "risk":
         digits = 4 if answer.direction == "time" else 3  # four digits show thousands of days in full

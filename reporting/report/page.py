@@ -24,7 +24,7 @@ BETWEEN_TASKS: Final = "between-tasks"
 _RANKING_ANALYSES: Final = ("rank-stability", "significance", "ranks-over-cases", "rank-correlation")
 # With more teams the matrix of pairwise tests fills the screen, so it is closed at first.
 _MAX_TEAMS_OF_OPEN_MATRIX: Final = 12
-NOT_CHECKED: Final = "made from leaderboard.json alone, so its values cannot be checked"
+NOT_CHECKED: Final = "made only from leaderboard.json, so its values cannot be checked"
 WITH_CASES: Final = "This page holds outcomes of single patients: publish it only if you may publish them."
 
 

@@ -65,7 +65,7 @@ class LabelConfidence:
         failed_below: A mask failed if its true DSC is lower.
         without_expected: Cases without an expected DSC, and the reason.
         without_dsc: Names of the cases without a true DSC.
-        unwarned: Number of failed cases without an expected DSC.
+        failed_without_expected: Number of failed cases without an expected DSC.
     """
 
     expected: Floats
@@ -73,7 +73,7 @@ class LabelConfidence:
     failed_below: float
     without_expected: tuple[Mapping[str, str], ...]
     without_dsc: tuple[str, ...]
-    unwarned: int
+    failed_without_expected: int
 
     @property
     def failed(self) -> Booleans:
@@ -243,7 +243,7 @@ def pair_dsc(label: str, table: RowTable, answers: Sequence[SubmittedAnswer], fa
     pairs: list[tuple[float, float]] = []
     without_expected = []
     without_dsc = []
-    unwarned = 0
+    failed_without_expected = 0
     counts = (table.columns[f"{label}.{name}_voxels"] for name in ("intersection", "reference", "predicted"))
     for case, error, *voxels in zip(table.cases, table.errors, *counts, strict=True):
         dsc = score_overlap(Overlap(*voxels), failed=error is not None, rule="skip").dsc
@@ -255,9 +255,11 @@ def pair_dsc(label: str, table: RowTable, answers: Sequence[SubmittedAnswer], fa
         if answer.value is None:
             without_expected.append({"case": case, "why": answer.problem or ""})
             if dsc is not None and dsc < failed_below:
-                unwarned += 1
+                failed_without_expected += 1
     expected, true_dsc = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
-    return LabelConfidence(expected, true_dsc, failed_below, tuple(without_expected), tuple(without_dsc), unwarned)
+    return LabelConfidence(
+        expected, true_dsc, failed_below, tuple(without_expected), tuple(without_dsc), failed_without_expected
+    )
 
 
 def build_risk_coverage_curve(label: str, confidence: LabelConfidence) -> list[dict[str, Any]]:
@@ -284,7 +286,7 @@ def _dump_confidence(confidence: LabelConfidence, bootstraps: int, seed: int) ->
     return {
         "cases": int(confidence.true_dsc.size),
         "failed": int(confidence.failed.sum()),
-        "failed_without_expected": confidence.unwarned,
+        "failed_without_expected": confidence.failed_without_expected,
         "without_expected": list(confidence.without_expected),
         "without_dsc": list(confidence.without_dsc),
         "redraws": estimates.redraws,

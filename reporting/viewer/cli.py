@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve the viewer until Ctrl-C or SIGTERM; raise HecktorError for errors that the user can fix."""
     options = _build_parser().parse_args(argv)
     require_folders(options, "--cohort", "--results", "--masks")
-    print("Reading cohort and results ...", file=sys.stderr, flush=True)
+    print("Reading the cohort and the results ...", file=sys.stderr, flush=True)
     # Imported late, so that --help does not wait for NumPy.
     from reporting.analyses.scans import list_release_cases
 
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with serve_viewer(cohort, options.port) as address:
         count = len(cohort.cases)
         print(f"{count} case{'s' * (count != 1)} at {address}", flush=True)
-        print("It opens on this machine only. Press Ctrl-C to stop.", flush=True)
+        print("This address works only on this machine. Press Ctrl-C to stop.", flush=True)
         signal.sigwait(_END_SIGNALS)
     return 0
 

@@ -170,7 +170,7 @@ def test_an_edition_with_one_algorithm_reads_task_folders(tmp_path: Path) -> Non
 
 def test_an_edition_with_three_algorithms_needs_task_folders(tmp_path: Path) -> None:
     write_release(tmp_path / FOLDER)
-    with pytest.raises(InputError, match=rf": found {FOLDER}, expected Task 1, Task 2, Task 3 or any of them$"):
+    with pytest.raises(InputError, match=rf": found {FOLDER}, expected one or more of Task 1, Task 2, Task 3$"):
         read_release(tmp_path, load_edition("hecktor2025"))
 
 

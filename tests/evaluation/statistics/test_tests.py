@@ -61,11 +61,11 @@ def test_signed_ranks_agree_with_scipy(seed, cases, digits):
 
     Scipy has no exact p with ties, which all signs of up to ten gaps give.
     """
-    goodness = np.random.default_rng(seed).normal(size=(4, cases)).round(digits)
-    test = signed_rank_test(goodness)
+    values = np.random.default_rng(seed).normal(size=(4, cases)).round(digits)
+    test = signed_rank_test(values)
     p = test.p
     for a, b in itertools.permutations(range(4), 2):
-        gap = (goodness[a] - goodness[b]).round(12)
+        gap = (values[a] - values[b]).round(12)
         gap = gap[gap != 0]
         is_exact = gap.size <= 50 and np.unique(np.abs(gap)).size == gap.size
         expected = 1.0
@@ -83,7 +83,7 @@ def test_signed_ranks_agree_with_scipy(seed, cases, digits):
 
 
 def test_signed_ranks_with_ties_and_infinite_distances_by_hand():
-    """Six distances in mm; lower is better, so that goodness is their negative.
+    """Six distances in mm; lower is better, so the test gets their negatives.
 
     Gaps of the first team: +1, +1, -2, infinite for it, equal, and infinite for both. The fourth has the largest rank
     of the four that differ: ranks 1.5, 1.5, 3, 4. In favour are 1.5 + 1.5 + 4 = 7 of 10; of the 16 ways to give signs

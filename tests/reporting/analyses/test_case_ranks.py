@@ -43,7 +43,7 @@ def test_ranks_over_cases_by_hand():
     )
     scores = compute_case_scores(task)[0]
     ranks = [[1, 1, 3, 2], [1, 2, 2, np.nan], [3, 3, 1, 1]]
-    np.testing.assert_array_equal(rank_within_cases(scores.goodness), ranks)
+    np.testing.assert_array_equal(rank_within_cases(scores.oriented_values), ranks)
     heat_map, podium, _ = analyse_case_ranks(task)
     first = [(row["team"], row["rank"], row["cases"], row["fraction"]) for row in heat_map.rows[:6]]
     assert first == [

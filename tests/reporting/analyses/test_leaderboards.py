@@ -43,7 +43,7 @@ def test_tau_of_three_teams(three_teams) -> None:
         "M",
         "D (mm), tau 0.250 (-1.000 to 1.000)",
     ]
-    assert [(row["ranking"], row["mean"]) for row in taus.rows] == [("o (official)", 0.5), ("D (mm) alone", 0.25)]
+    assert [(row["ranking"], row["mean"]) for row in taus.rows] == [("o (official)", 0.5), ("D (mm) only", 0.25)]
 
 
 def test_tau_of_a_metric_that_does_not_rank(three_teams) -> None:
@@ -51,7 +51,7 @@ def test_tau_of_a_metric_that_does_not_rank(three_teams) -> None:
     stable = three_teams.board.stability.model_dump(exclude_unset=True)
     metrics = {**stable["metrics"], "gtvp_dsc_agg": make_ranks(0.841, ann={"1": 4}, bea={"2": 4}, cat={"3": 4})}
     _, taus = analyse_stability(with_board(three_teams, stability={**stable, "metrics": metrics}))
-    assert (taus.rows[-1]["ranking"], taus.rows[-1]["mean"]) == ("GTVp aggregated DSC alone", 0.841)
+    assert (taus.rows[-1]["ranking"], taus.rows[-1]["mean"]) == ("GTVp aggregated DSC only", 0.841)
 
 
 def test_pairwise_tests_with_intervals(two_teams) -> None:

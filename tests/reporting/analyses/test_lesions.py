@@ -14,7 +14,7 @@ from evaluation.metrics.rules import MaskRules
 from evaluation.rows.mask import ComparedLabel, MaskRow, flatten_row, make_columns, make_mask_row
 from evaluation.rows.scorer import make_table
 from reporting.analyses.analysis import Analysis
-from reporting.analyses.lesions import IOU_THRESHOLDS, analyse_lesions, count_lesions, count_primaries_found
+from reporting.analyses.lesions import IOU_THRESHOLDS, analyse_lesions, count_detected_primaries, count_lesions
 from reporting.analyses.tables import AnswerRows, collect_rows
 from tests.evaluation.tasks import MASK
 
@@ -26,7 +26,7 @@ def make_primary(reference: int, predicted: int, shared: int) -> dict[str, Any]:
 def test_primaries_found_of_all_and_of_the_marked_ones(table) -> None:
     """In A it is found, in B marked elsewhere, in C not marked, in D marked without a tumour: 1 of 3 cases, 1 of 3 marked."""
     rows = [make_primary(5, 4, 1), make_primary(5, 4, 0), make_primary(5, 0, 0), make_primary(0, 2, 0)]
-    (counted,) = count_primaries_found(table({"ann": rows, "bea": [*rows[:1], *rows[2:3]]}))
+    (counted,) = count_detected_primaries(table({"ann": rows, "bea": [*rows[:1], *rows[2:3]]}))
     counts = [(row["of"], row["team"], row["found"], row["cases"]) for row in counted.rows]
     assert counts == [
         ("cases with a GTVp", "ann", 1, 3),
@@ -55,7 +55,7 @@ def test_lesion_counts_and_lesion_wise_dsc(table) -> None:
     assert [(row["outcome"], row["lesions"], row["lesion_dsc"]) for row in counts.rows] == [
         ("detected", 2, 0.3),
         ("missed", 1, 0.3),
-        ("false", 1, 0.3),
+        ("false positive", 1, 0.3),
     ]
 
 

@@ -116,7 +116,7 @@ def test_one_case_none_and_a_mask_at_the_bound():
     )
     without_expected = pair_expected_dsc([None, None], [5, 2])
     assert set(get_values(without_expected).values()) == {None}
-    assert (without_expected.unwarned, build_risk_coverage_curve("gtvp", without_expected)) == (1, [])
+    assert (without_expected.failed_without_expected, build_risk_coverage_curve("gtvp", without_expected)) == (1, [])
     assert get_values(pair_expected_dsc([0.4, 0.8], [5, 9]))["failed_auc"] is None
     assert get_values(pair_expected_dsc([0.4, 0.8], [5, 9], failed_below=0.6))["failed_auc"] == 1
 

@@ -22,7 +22,7 @@ def test_a_signal_ends_it(cohort: ViewerCohort, tmp_path: Path, end: signal.Sign
     with subprocess.Popen(reset_signals(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stderr.readline() == "Reading cohort and results ...\n"
+        assert process.stderr.readline() == "Reading the cohort and the results ...\n"
         line = process.stdout.readline()
         address = re.fullmatch(r"2 cases at (http://127\.0\.0\.1:\d+/[\w-]{32}/)\n", line)
         assert address is not None, line
