@@ -1,7 +1,7 @@
-"""Training: from a cohort in the release's layout to a model package.
+"""Train a model package on a cohort in the layout of a release.
 
-`train` runs every step in order; the steps are functions of their own. `fit_table` fits a head on a DataFrame. Names
-are imported on first use, so that `import baseline` and the processes that prepare patients stay light.
+`train` runs all steps in order, and each step is also a separate function. `fit_table` fits a head on a DataFrame.
+Names are imported on first use, so that `import baseline` and the processes that prepare patients start quickly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from baseline.report.report import make_report
     from baseline.work import PrepareOptions, WorkFolders
 
-_HOMES = {
+_MODULE_OF = {
     "FittedTable": "heads.table",
     "PRESETS": "network.plans",
     "Machine": "network.nnunet",
@@ -61,4 +61,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"baseline.{_HOMES.get(name, 'pipeline')}"), name)
+    return getattr(import_module(f"baseline.{_MODULE_OF.get(name, 'pipeline')}"), name)

@@ -1,6 +1,6 @@
 """Cached results of long computations: one file for each result, valid for one key.
 
-The key is a digest of options and of the contents of files, so that copies of all files have the same keys.
+The key is a digest of options and of the contents of files, so that copied files give the same keys.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 # Inputs of a result: files, None for an absent file, and options.
 Sources = tuple[Sequence[Path | None], Mapping[str, Any]]
-# If the files have more bytes together, several threads read them, with a progress bar.
-_MANY_BYTES: Final = 2**28
+# Above this total size several threads read the files, and a progress bar is shown.
+_MAX_BYTES_WITHOUT_THREADS: Final = 2**28
 _MAX_THREADS: Final = 8
 
 
@@ -51,7 +51,7 @@ def map_items(
 ) -> Iterator[Result]:
     """Apply `work` to every item with a progress bar; yield each result when it is ready.
 
-    `work` is picklable if `jobs`, the number of processes, is above 1.
+    `work` must be picklable if `jobs`, the number of processes, is above 1.
 
     Raises:
         HecktorError: A process ended without a result.
@@ -69,7 +69,7 @@ def _map_results(work: Callable[[Item], Result], items: Sequence[Item], jobs: in
     with closing(map_in_processes(work, items, jobs, _use_one_thread)) as results:
         for _, result in results:
             if isinstance(result, WorkerDeath):
-                death = f"a process ended without a result ({result.reason}: a crash, or killed for its memory)"
+                death = f"a process ended without a result ({result.reason}: it crashed or used too much memory)"
                 raise HecktorError(title, death, "fewer processes at once: --jobs 1")
             yield result
 
@@ -86,12 +86,12 @@ def compute_digest(made_from: Any) -> str:
 
 
 def compute_key(work: WorkFolders, files: Sequence[Path | None], options: Mapping[str, Any]) -> str:
-    """Compute a digest of options and of the files' names and contents; errors are those that `read_digests` raises."""
+    """Compute a digest of options and of the files' names and contents; raise the same errors as `read_digests`."""
     return compute_keys(work, {"": (files, options)})[""]
 
 
 def compute_keys(work: WorkFolders, made_from: Mapping[str, Sources], release: Path | None = None) -> dict[str, str]:
-    """Compute the keys of several results by name, like `compute_key`; files are read together."""
+    """Compute the keys of several results by name, like `compute_key`, and read all files together."""
     contents = read_digests(work, {path for files, _ in made_from.values() for path in files if path}, release)
     return {
         name: compute_digest([[None if path is None else [path.name, contents[path]] for path in files], dict(options)])
@@ -120,11 +120,11 @@ def read_digests(work: WorkFolders, paths: Collection[Path], release: Path | Non
     roots = {"work": work.root, "release": release}
     stamps = {path: _read_stamp(path, release) for path in sorted(paths)}
     stored = _read_stored_digests(work)
-    places = {path: _find_place(path, roots) for path in stamps}
+    name_of = {path: _make_digest_name(path, roots) for path in stamps}
     digests: dict[Path, str | None] = {}
     unread = []
     for path, (size, time_ns) in stamps.items():
-        record = stored.get(places[path])
+        record = stored.get(name_of[path])
         if isinstance(record, list) and record[:-1] == [size, time_ns]:
             digests[path] = record[-1]
         else:
@@ -133,8 +133,8 @@ def read_digests(work: WorkFolders, paths: Collection[Path], release: Path | Non
     try:
         for path, sha256 in _read_files(unread, sum(stamps[path][0] for path in unread)):
             digests[path] = sha256
-            if places[path] and sha256 is not None:
-                new[places[path]] = [*stamps[path], sha256]
+            if name_of[path] and sha256 is not None:
+                new[name_of[path]] = [*stamps[path], sha256]
     finally:  # after an interruption only the remaining files are read
         if new:
             # In a read-only working directory nothing is stored, and the next command reads the files again.
@@ -152,10 +152,10 @@ def _read_stamp(path: Path, release: Path | None) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _find_place(path: Path, roots: Mapping[str, Path | None]) -> str:
-    """Find the name of a file in `digests.json`; empty for a file in another folder, which is read each time."""
-    places = (f"{name}/{path.relative_to(root)}" for name, root in roots.items() if root and path.is_relative_to(root))
-    return next(places, "")
+def _make_digest_name(path: Path, roots: Mapping[str, Path | None]) -> str:
+    """Make the name of a file in `digests.json`; empty for a file in another folder, which is read each time."""
+    names = (f"{name}/{path.relative_to(root)}" for name, root in roots.items() if root and path.is_relative_to(root))
+    return next(names, "")
 
 
 def _read_stored_digests(work: WorkFolders) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _read_stored_digests(work: WorkFolders) -> dict[str, Any]:
 
 def _read_files(paths: Sequence[Path], size: int) -> Iterator[tuple[Path, str | None]]:
     """Yield each path with the sha256 of its file."""
-    if size <= _MANY_BYTES:
+    if size <= _MAX_BYTES_WITHOUT_THREADS:
         yield from map(_sha256, paths)
         return
     pool = ThreadPoolExecutor(min(count_usable_cpus(), _MAX_THREADS))

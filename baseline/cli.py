@@ -1,6 +1,6 @@
-"""Command line of training: `hecktor train`, `python -m baseline`; one sub-command per step, and `all`.
+"""Command line of training, `hecktor train` or `python -m baseline`: a subcommand for each step, and `all`.
 
-Only a step that runs imports the libraries of the steps, so that `--help` answers at once.
+The libraries of the steps are imported only when a step runs, so that `--help` responds at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from contract.release.layout import require_release
 
 # NumPy takes seeds below 2**32, and each network adds its own number.
 _MAX_SEED: Final = 2**31
-# Name of a step, its options, and what it does.
+# Function that adds a step from its name, the parsers with its options, and its help text.
 _AddStep = Callable[[str, list[Parser], str], Parser]
 
 
@@ -68,14 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _list_locked_outputs(arguments: argparse.Namespace, work: WorkFolders) -> list[Path]:
-    """List the files and folders that only one process may write.
+    """List the files and folders that only one process may write at a time.
 
     The working directory is not locked for steps that may run at the same time. Each network is locked by the process
     that trains it.
     """
     outputs = []
-    may_run_twice = arguments.step in ("fold", "export", "answers") or getattr(arguments, "check_only", False)
-    if not may_run_twice:
+    may_run_concurrently = arguments.step in ("fold", "export", "answers") or getattr(arguments, "check_only", False)
+    if not may_run_concurrently:
         outputs.append(work.root)
     if getattr(arguments, "output", None) is not None:
         outputs.append(arguments.output)
@@ -89,7 +89,7 @@ def make_parser() -> Parser:
     work, jobs = _make_work_option(), _make_jobs_option()
 
     def add_step(name: str, parents: list[Parser], about: str) -> Parser:
-        # Answers are only copied, so that the step needs no processes.
+        # `answers` only copies files, so that it has no option for the number of processes.
         parents = [work, *([] if name == "answers" else [jobs]), *parents]
         description = f"{about[0].upper()}{about[1:]}."
         added = steps.add_parser(name, parents=parents, help=about, description=description)
@@ -102,7 +102,7 @@ def make_parser() -> Parser:
 
 
 def _add_network_steps(add_step: _AddStep) -> None:
-    """Add `all` and the steps up to trained networks."""
+    """Add `all` and the steps from the release to the trained networks."""
     prepare, plan, preset = _make_prepare_options(), _make_plan_options(), _make_preset_option()
     device, gpus = _make_device_option(), _make_gpu_options()
     add_step(
@@ -183,7 +183,7 @@ def _make_preset_option() -> Parser:
 
 
 def _make_device_option() -> Parser:
-    about = "device of the networks (default: cuda if a card answers, else cpu)"
+    about = "device of the networks (default: cuda if there is a usable GPU, else cpu)"
     return _make_option("--device", choices=("auto", "cpu", "cuda"), default="auto", help=about)
 
 
@@ -243,13 +243,13 @@ def _make_prepare_options() -> Parser:
         nargs="+",
         default=(),
         metavar="ANSWER",
-        help="answers, such as rfs, whose outcome the tables may lack; the package then has no head for them",
+        help="answers, such as rfs, whose outcome may be missing in the tables; the package then has no head for them",
     )
     add("--suv-factors", type=Path, metavar="TABLE", help="CSV with the factor from Bq/ml to SUV of each patient")
     add(
         "--estimate-suv",
         action="store_true",
-        help="scale PETs in Bq/ml that have no factor by the uptake of muscle and fat",
+        help="estimate the missing factors of PETs in Bq/ml from the uptake of muscle and fat",
     )
     add("--task", help="task whose networks are trained, by name or number; only if the tasks' networks differ")
     add_edition_option(parser)
@@ -264,7 +264,9 @@ def _make_plan_options() -> Parser:
     add("--memory-gb", type=positive_number(), help="memory target of nnU-Net's planner in GB")
     add("--base-features", type=whole_number(1), help="channels at the finest resolution")
     add("--most-features", type=whole_number(1), help="channels at the coarsest resolution")
-    add("--learning-rate", type=positive_number(), help="initial rate (default: the trainer's own, or the preset's)")
+    add(
+        "--learning-rate", type=positive_number(), help="initial learning rate (default: the trainer's or the preset's)"
+    )
     add("--batch-size", type=whole_number(1), help="patches per training step")
     add("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="axes of (z, y, x) to mirror")
     add("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="networks to train (default: unet)")
@@ -290,8 +292,8 @@ def _make_plan_options() -> Parser:
     add(
         "--starting-stem",
         choices=STEMS,
-        help="first layer of starting weights for fewer images: repeat a single channel (default), or zeros for the "
-        "further images",
+        help="first layer if the starting weights were trained on fewer images: repeat a single channel (default), or "
+        "zeros for the further images",
     )
     add("--pet-dropout", type=number_within(0, 1), metavar="P", help="probability that a training patch has no PET")
     return parser
@@ -305,5 +307,5 @@ def _make_export_options() -> Parser:
     parser = Parser(add_help=False)
     add = parser.add_argument
     add("--output", type=parse_package_output, required=True, help="model.tar.gz for upload, or a folder")
-    add("--description", type=Path, help="JSON for manifest and model card, docs/formats.md")
+    add("--description", type=Path, help="JSON with texts for manifest and model card, see docs/formats.md")
     return parser

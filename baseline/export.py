@@ -23,7 +23,7 @@ from baseline.heads.record import read_cross_validation
 from baseline.network.jobs import list_final_checkpoints
 from baseline.network.plans import read_plan
 from baseline.own_features import load_fitted_hooks, read_feature_digests, read_fit_digests
-from baseline.package.card import DEFAULTS, model_card
+from baseline.package.card import DEFAULTS, make_model_card
 from baseline.package.existing import describe_networks, load_existing_networks
 from baseline.postprocessing.record import load_rules_in_use
 from baseline.release.cases import ReleaseCase, label_path, read_cases
@@ -38,12 +38,13 @@ from contract.processes import count_usable_cpus
 if TYPE_CHECKING:  # imports torch
     from baseline.package.export import EnsembleMember
 
-# A label's expected DSC stays as it is if fewer patients have a mask with the label and a reference.
+# Minimum number of patients with the label in the mask and with a reference; with fewer, the label's expected DSC is
+# not calibrated.
 MIN_PATIENTS: Final = 30
-# With fewer patients starting processes takes longer than reading the masks.
+# With fewer patients, starting processes takes longer than reading the masks.
 _MIN_FOR_PROCESSES: Final = 40
-# Stored value of probability 1.
-_FULL: Final = np.float32(255)
+# Stored value of the probability 1.
+_STORED_ONE: Final = np.float32(255)
 _Pairs = dict[str, tuple[float, float]]
 
 
@@ -52,7 +53,7 @@ def export_model(
 ) -> Path:
     """Write the model package of networks and fitted heads, with its model card, to `output`; return `output`.
 
-    `code` is the custom code of networks, which are tried before they are packed.
+    `code` is the custom code of the networks. The networks are run once before they are packed.
 
     Raises:
         HecktorError: A step has not been run, or the heads were fitted before another step changed their features.
@@ -62,7 +63,7 @@ def export_model(
     check_heads(work)
     heads = {name: record.head for name, record in read_heads(work).items()}
     manifest = _make_manifest(work, heads, description)
-    card = model_card(work, description)
+    card = make_model_card(work, description)
     if code:
         code.use(list_head_folders(heads.values()))
     features = load_fitted_hooks(work.heads_json.parent, heads.values(), code or Code({})) if heads else []
@@ -113,7 +114,7 @@ def _make_manifest(work: WorkFolders, heads: Mapping[str, Head], description: Ma
 
 
 def export_networks(work: WorkFolders) -> Path:
-    """Write a package of the trained networks without heads, for the measurement; return its folder."""
+    """Write a package of the trained networks without heads, for measuring features; return its folder."""
     from baseline.package.export import PackageContents, export_contents
 
     members, entries = _read_trained_members(work)
@@ -143,7 +144,7 @@ def _read_trained_members(work: WorkFolders) -> tuple[list[EnsembleMember], dict
 def fit_calibrations(work: WorkFolders) -> dict[str, DscCalibration]:
     """Fit the map of each label on the out-of-fold probabilities of all patients with a reference.
 
-    The result lacks labels with few masks. It is empty for masks that the user provided, which have no probabilities.
+    Labels with few masks are left out. The result is empty for masks from the user, which have no probabilities.
     """
     scored = [case for case in read_cases(work) if case.mask is not None]
     stored = [case for case in scored if work.probabilities(case.patient_id).is_file()]
@@ -183,9 +184,9 @@ def compare_probabilities(
     from algorithm.masks.segmentation import argmax, expected_dsc
 
     first, second = gtvp.astype(np.float32), gtvn.astype(np.float32)
-    probabilities = np.stack([np.maximum(_FULL - first - second, 0), first, second])
+    probabilities = np.stack([np.maximum(_STORED_ONE - first - second, 0), first, second])
     with np.errstate(divide="ignore"):
-        logits = np.log(probabilities / _FULL)
+        logits = np.log(probabilities / _STORED_ONE)
     mask, expected_of = argmax(logits), expected_dsc(logits)
     pairs = {}
     for label in labels.FOREGROUND:

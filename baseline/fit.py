@@ -38,9 +38,9 @@ from contract.code import Code
 from contract.errors import HecktorError
 from contract.io.files import write_json
 
-# Message about heads that are not current.
+# Message about heads that must be fitted again.
 OUTDATED: Final = "fitted by another version, or before masks, patients or fitted features changed"
-# With fewer patients fitting the heads takes less time than starting processes.
+# With fewer patients, fitting the heads takes less time than starting processes.
 MIN_PATIENTS_FOR_PROCESSES: Final = 40
 
 
@@ -56,19 +56,19 @@ def fit_heads(
     """Fit the heads (`heads.json`) and cross-validate them (`cross_validation.json`).
 
     Nothing is fitted if features, clinical variables, outcomes and splits have not changed. Custom features are
-    measured on the masks of `features`. Those that are fitted to outcomes are fitted on `device`, measured out-of-fold,
-    and left out of the cross-validations.
+    measured on the masks of `features`. Custom features that are fitted to outcomes are fitted on `device`, measured
+    out-of-fold, and left out of the cross-validations.
 
     Args:
         work: Working directory.
         features: Features of the masks by patient ID.
         jobs: Number of processes.
         code: Custom code, whose heads are further candidates. Their files are written next to `heads.json`.
-        device: Device of custom features that are fitted.
-        masks: Source of the masks, which is noted in the heads.
+        device: Device on which custom features are fitted.
+        masks: Source of the masks, which is recorded in the heads.
 
     Returns:
-        A summary of the heads in lines.
+        A summary of the heads, as several lines of text.
     """
     hooks = list_feature_hooks(code)
     heads = None
@@ -91,14 +91,14 @@ def fit_heads(
     ]
     targets = targets if heads is None else [with_custom_heads(target, heads) for target in targets]
 
-    digests = heads.record() if heads else {}
+    digests = heads.compute_digests() if heads else {}
     made_from = compute_heads_key(work, cases, digests)
     stored = load_cross_validation(work) if work.heads_json.is_file() else None
     if stored is None or stored.made_from != made_from:
         jobs = jobs if len(cases) >= MIN_PATIENTS_FOR_PROCESSES else 1
         seed = read_splits(work).seed
         save = None if heads is None else partial(heads.save_heads, folder=work.custom_heads)
-        with write_cube_files(work, cases, () if heads is None else heads.cube_sizes(), jobs) as images:
+        with write_cube_files(work, cases, () if heads is None else heads.list_cube_sizes(), jobs) as images:
             cohorts = [(target, make_cohort(target, cases, rows, images)) for target in targets]
             fitted = fit_targets(cohorts, seed, jobs, save)
             document = cross_validate_targets(cohorts, seed, fitted.why_not, jobs)
@@ -115,7 +115,7 @@ def _write_heads(work: WorkFolders, heads: Mapping[str, FittedHead], document: C
 
 
 def compute_heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], custom: Mapping[str, str] | None = None) -> str:
-    """Compute a digest of the inputs of the heads; `custom` holds the sha256 of the code of each custom head."""
+    """Compute a digest of the inputs of the heads; `custom` has the sha256 of each custom head's code."""
     families: list[Family] = []
     for target in make_targets(read_training_edition(work)):
         families += [*target.families, *target.comparators.values()]

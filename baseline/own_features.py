@@ -1,4 +1,4 @@
-"""Custom features, measured on stored masks or fitted to outcomes over the folds, and the images that custom code gets.
+"""Custom features, measured on stored masks or fitted to outcomes over the folds, and the images for custom code.
 
 Nothing is segmented again, and an interrupted run is resumed.
 """
@@ -50,13 +50,13 @@ _MEASURED_VERSION: Final = 1
 _MIN_PATIENTS: Final = 4
 _RESULT: Final = "features.json"
 _IF_FULL: Final = "a GPU or RAM with more free memory, or smaller cubes or batches in your code"
-_IF_LOST: Final = "a device that answers; the same command goes on with the unfinished folds"
+_IF_LOST: Final = "a working device; the same command continues with the unfinished folds"
 
 _Cubes = npt.NDArray[np.float16]
 
 
 class FoldFeatures(Document):
-    """Out-of-fold features of the fitted folds.
+    """Out-of-fold features that were fitted over the folds.
 
     Attributes:
         key: Digest of all inputs.
@@ -77,8 +77,8 @@ def fit_over_folds(
     Finished folds of the same masks, images, outcomes and code are skipped.
 
     Raises:
-        ModelPackageError: The class lacks something that a fit needs, or its code fails.
-        HecktorError: A fold has too few patients, or the device does not answer, is full or is lost.
+        ModelPackageError: The class has no method or attribute that a fit needs, or its code fails.
+        HecktorError: A fold has too few patients, or the device is unavailable, out of memory or lost.
     """
     from algorithm.network.devices import find_device, use_inference_settings
 
@@ -124,8 +124,8 @@ def _fit_fold(
     _record_path(root, fold).unlink(missing_ok=True)  # it describes earlier files
     with atomic_folder(root / f"fold_{fold}") as folder:
         _call_hook(hook, "fit", hook.hook.fit, folder, device, PatientCubes(cubes, train), clinical, outcomes, seed)
-        if not any(path.is_file() for path in folder.rglob("*")):  # a package keeps files, no empty folders
-            expected = "files in the folder that it is given"
+        if not any(path.is_file() for path in folder.rglob("*")):  # a package has files, but no empty folders
+            expected = "files in the folder that is passed to it"
             raise ModelPackageError(f"features {hook.reference}: fit", "found no file", expected)
     model = _call_hook(hook, "made", hook.make_instance, root / f"fold_{fold}", device)
     margin = getattr(hook.hook, "margin", 0)
@@ -188,7 +188,7 @@ def remove_other_fits(work: WorkFolders, hooks: Sequence[FeatureHook]) -> None:
 
 
 def _remove_extra_folds(work: WorkFolders, name: str, number: int) -> None:
-    """Remove the files of folds beyond the first `number`, which earlier splits had and a package must not hold."""
+    """Remove the files of folds beyond the first `number`, which earlier splits had; a package must not have them."""
     current = {f"fold_{fold}" for fold in range(number)}
     for folder in list_fold_folders(work.heads_json.parent, name):
         if folder.name not in current:
@@ -266,7 +266,8 @@ def measure_custom_features(
     keys = compute_keys(work, {case.patient_id: _list_sources(work, case, digests) for case in cases})
     rows = {} if stored is None else {name: row for name, row in stored.rows.items() if keys.get(name) == row.key}
     waiting = [case for case in cases if case.patient_id not in rows]
-    for name, features in map_items(partial(_measure, work=work, hooks=hooks), waiting, jobs, "measure own features"):
+    measure = partial(_measure, work=work, hooks=hooks)
+    for name, features in map_items(measure, waiting, jobs, "measure custom features"):
         rows[name] = CustomFeatureRow(key=keys[name], features=features)
     table = CustomFeatureTable(code=digests, rows={name: rows[name] for name in keys})
     for name in units:

@@ -50,7 +50,7 @@ class TrainingOptions:
         work: Working directory.
         output: Model package, `*.tar.gz` for an archive, any other name for a folder.
         prepare: Release and options of the preparation.
-        plan: Options of the networks; `PRESETS` holds complete plans. None is the preset `short`, for phantoms only.
+        plan: Options of the networks; `PRESETS` has complete plans. None is the preset `short`, for phantoms only.
         machine: Device, GPUs and processor cores.
         description: JSON file that describes the model; None for the defaults.
         networks: Model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
@@ -68,7 +68,7 @@ class TrainingOptions:
 
 
 def train(options: TrainingOptions, show: _Show = lambda _: None) -> Path:
-    """Run every step, and return the path of the model package; `show` is called with a summary of each step.
+    """Run every step, and return the path of the model package. A summary of each step is passed to `show`.
 
     Raises:
         HecktorError: The release has errors, or a step failed.
@@ -104,14 +104,14 @@ def describe_next_steps(options: TrainingOptions, report: Path) -> str:
 
 
 def train_networks(work: WorkFolders, machine: Machine) -> None:
-    """Train the networks of all balanced folds; finished ones are skipped, unfinished ones resumed."""
+    """Train the networks of all balanced folds; skip finished networks and resume unfinished ones."""
     train_jobs(work, list_package_jobs(work), machine)
 
 
 def _resolve_options(
     options: TrainingOptions, work: WorkFolders, code: Code, show: _Show
 ) -> tuple[TrainingOptions, NetworkPlan]:
-    """Choose device, spacing and plan; also check options of the last steps, so that errors come before the work."""
+    """Choose device, spacing and plan; also check options of the last steps, so that they fail at the start."""
     if options.plan is None and options.networks is None:
         require_phantoms(options.prepare.release)
     machine, plan = resolve_machine(options.machine), options.plan or NetworkPlan()
@@ -196,7 +196,7 @@ def _make_fold_run(work: WorkFolders, device: str) -> OutOfFoldRun:
 
     finals = list_final_checkpoints(work)
     checkpoints = tuple(itertools.chain.from_iterable(finals.values()))
-    # The average matters only where several networks held the patient out.
+    # How probabilities are averaged matters only if several networks held the patient out.
     average = {"average": "probabilities"} if len(finals) > 1 else {}
     networks = compute_key(work, checkpoints, {"plan": compute_plan_key(work, read_plan(work)), **average})
     fold_of = {patient: number for number, fold in enumerate(read_splits(work).folds) for patient in fold}

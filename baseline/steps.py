@@ -33,7 +33,7 @@ Step = Callable[[argparse.Namespace, WorkFolders], int]
 
 
 def make_prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
-    """Make the options of `prepare`; the spacing is None without `--spacing-mm`."""
+    """Make the options of `prepare`. The spacing is None if `--spacing-mm` is absent."""
     return PrepareOptions(
         str(arguments.release.resolve()),
         None if arguments.spacing_mm is None else tuple(arguments.spacing_mm),
@@ -49,7 +49,7 @@ def make_prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
 
 
 def make_plan(arguments: argparse.Namespace, release: str) -> NetworkPlan:
-    """Make the plan of the preset and the options, for the patients of `release`.
+    """Make the plan from the preset and the options, for the patients of `release`.
 
     Lists are sorted without duplicates, so that equal plans compare equal. `plan_networks` fills in the spacing of the
     prepared images.
@@ -129,7 +129,7 @@ def _run_all(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _refuse_plan_options(arguments: argparse.Namespace) -> None:
-    """Refuse options that have no effect on networks of a package."""
+    """Refuse options that have no effect on the networks of a package."""
     options = [*_list_plan_options(arguments)]
     if options:
         option = f"--{options[0].replace('_', '-')}"
@@ -166,7 +166,7 @@ def _run_fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
         sys.stdout.write("".join(f"{job.fold} {job.backbone}\n" for job in waiting))
         return 0
     if not waiting:
-        _show(f"nothing to train: {', '.join(map(str, jobs))} finished before")
+        _show(f"nothing to train: {', '.join(map(str, jobs))} already finished")
         return 0
     checkpoints = train_jobs(work, jobs, make_machine(arguments))
     if len(checkpoints) == 1:

@@ -1,6 +1,6 @@
 """A training's working directory: its files, and the document `prepare.json` about the prepared data.
 
-The working directory holds the prepared data set, the networks of one plan and their results.
+The working directory contains the prepared data set, the networks of one plan and their results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONFIGURATIONS: Final = {
 TRAINER: Final = "HecktorTrainer"
 # File with the time of a network's epochs.
 TRAINING_TIME: Final = "training_time.json"
-# Selects the release's reference masks in place of a folder of masks.
+# Value of `--masks` that selects the release's reference masks.
 REFERENCE: Final = "reference"
 NNUNET_RESULTS: Final = "nnU-Net's results, DatasetXXX_Name/Trainer__Plans__3d_fullres with plans.json and fold_*"
 # The step of `hecktor train` that writes each file.
@@ -68,7 +68,7 @@ class WorkFolders:
         self.prepare_json = root / "prepare.json"  # options, versions, counts, excluded patients
         self.plan_json = root / "plan.json"
         self.plan_log = root / "plan.log"  # what nnU-Net prints while it plans
-        self.networks = root / "networks"  # a copy of the package given with --networks
+        self.networks = root / "networks"  # a copy of the package of --networks
         self.features_json = root / "features.json"
         self.heads_json = root / "heads.json"
         self.custom_heads = root / HEADS_FOLDER
@@ -89,7 +89,7 @@ class WorkFolders:
         self.plans = self.preprocessed / f"{PLANS_NAME}.json"
 
     def with_reference_masks(self) -> WorkFolders:
-        """Return the same directory with the features and heads of the reference masks, in a folder of their own."""
+        """Return the same directory with the features and heads of the reference masks, in a separate folder."""
         folders = WorkFolders(self.root)
         folders.measured = self.root / "reference_masks"
         folders.masks = folders.measured / "masks"
@@ -111,7 +111,7 @@ class WorkFolders:
     def probabilities(self, patient_id: str) -> Path:
         """Return the path of a patient's out-of-fold probabilities.
 
-        The file holds `gtvp` and `gtvn`, uint8 with 255 for 1, (z, y, x) on the network's grid.
+        The file contains `gtvp` and `gtvn`, uint8 with 255 for 1, (z, y, x) on the network's grid.
         """
         return self.measured / "probabilities" / f"{patient_id}.npz"
 
@@ -144,11 +144,11 @@ class WorkFolders:
         """
         if not path.is_file():
             step = _STEPS.get(path.name, "plan")
-            raise HecktorError(path.name, f"not found in {self.root.name}", f"`hecktor train {step}` before")
+            raise HecktorError(path.name, f"not found in {self.root.name}", f"`hecktor train {step}` first")
 
 
 def require_nnunet_results(folder: Path) -> None:
-    """Check that the folder holds nnU-Net's results; otherwise raise `ModelPackageError`."""
+    """Check that the folder contains nnU-Net's results; otherwise raise `ModelPackageError`."""
     if (folder / MANIFEST).is_file():
         raise ModelPackageError(folder.resolve().name, "found a model package", "nnU-Net's results")
     if not (folder / "plans.json").is_file():
@@ -168,8 +168,8 @@ class PrepareOptions:
         keep_going: Whether cases with errors are excluded; otherwise they end the preparation.
         edition: Name of an edition, or path of its file.
         suv_factors: Table of factors for PETs in Bq/ml.
-        estimate_suv: Whether PETs in Bq/ml without a plausible factor are scaled by the body.
-        allow_missing: Answers whose outcome the tables may lack.
+        estimate_suv: Whether PETs in Bq/ml without a plausible factor are scaled by the uptake of muscle and fat.
+        allow_missing: Answers whose outcome may be missing in the tables.
         task: Algorithm whose networks are trained; None if one network serves all algorithms of the edition.
     """
 
@@ -208,7 +208,7 @@ class Preparation(Document):
         mask_outside_region: Fraction of the reference inside the region that inference segments, for patients with a
             fraction below 1.
         corrections: Corrections of the images, by patient.
-        smallest_lesions: Minimum lesion sizes by the reference's lesions.
+        smallest_lesions: Minimum lesion sizes, from the lesions of the references.
         data: Digest of the prepared images.
         seconds: Time of the check and of the preparation.
         own_edition: Document of a custom edition; None for an edition of the package.
@@ -233,7 +233,7 @@ class Preparation(Document):
 
 
 def read_preparation(work: WorkFolders) -> Preparation:
-    """Read `prepare.json`; raise `HecktorError` before `hecktor train prepare`, or for a damaged file."""
+    """Read `prepare.json`; raise `HecktorError` if it is damaged, or if `prepare` has not been run."""
     return parse_document(work.read(work.prepare_json), Preparation, work.prepare_json.name)
 
 
@@ -257,7 +257,7 @@ def read_min_lesion_sizes(work: WorkFolders) -> MinLesionSizes:
 
 
 def require_phantoms(release: str) -> None:
-    """Check that the release holds phantoms, because no preset is chosen for patients.
+    """Check that the release contains phantoms, because no preset is chosen for patients.
 
     The preset `short` is for trials: for patients it would take days and give poor masks.
 
@@ -267,7 +267,7 @@ def require_phantoms(release: str) -> None:
     if not Path(release).is_dir():
         raise InputError(Path(release).name, "found no such folder", "the folder of a release")
     if not (Path(release) / PHANTOM_MARKER).is_file():
-        problem = f"not given, and {Path(release).name} holds no phantoms"
+        problem = f"not given, and {Path(release).name} contains no phantoms"
         expected = "nnunet, resenc-m or resenc-l (short, a small network at 3 mm, is for trials)"
         raise HecktorError("--preset", problem, expected)
 
@@ -280,7 +280,7 @@ def resolve_spacing(
 ) -> Spacing:
     """Resolve the spacing (x, y, z) to prepare: the requested spacing, the prepared images' spacing, or `default`.
 
-    Without a default it is 3 mm for phantoms. `show` gets a line if the prepared images have another spacing than
+    Without a default it is 3 mm for phantoms. `show` is called if the prepared images have another spacing than
     `default`. Nothing is written.
 
     Raises:

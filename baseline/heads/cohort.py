@@ -23,6 +23,7 @@ from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
+# Reads the images around the tumours from patient IDs, number of voxels along each axis, and spacing in mm.
 Images = Callable[[Sequence[str], int, float], npt.NDArray[np.float32]]
 
 
@@ -42,7 +43,7 @@ class Outcomes:
 
     @property
     def positive(self) -> Flags:
-        """Return whether the patient has an event, or the second of two classes."""
+        """Return whether each patient has an event, or the second of two classes."""
         return np.asarray(self.values == 1)
 
     def pick(self, numbers: Numbers) -> Outcomes:
@@ -56,7 +57,7 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class HeadCohort:
-    """Patients in one order.
+    """Patients with their features and outcomes, all in the same order.
 
     Attributes:
         ids: Patient IDs.
@@ -65,7 +66,7 @@ class HeadCohort:
         outcomes: Outcomes of the patients.
         possible: Whether the patient's mask leaves the class possible, shape (patients, classes); empty if the masks
             leave all classes possible.
-        images: Function from patient IDs to images around the tumours; None if there are no images.
+        images: Function that reads the images around the tumours; None if there are no images.
     """
 
     ids: tuple[str, ...]
@@ -77,7 +78,7 @@ class HeadCohort:
 
     @property
     def cubes(self) -> Cubes | None:
-        """Return the images around the tumours of these patients."""
+        """Return the function that reads the images around the tumours of these patients."""
         return None if self.images is None else partial(self.images, self.ids)
 
     def pick(self, numbers: Numbers) -> HeadCohort:
@@ -159,17 +160,17 @@ def mark_possible_classes(answer: AnswerSpec, rows: Sequence[Features]) -> Flags
 
 
 def make_weighted_c_index(outcomes: Outcomes, risks: Floats) -> WeightedMetric:
-    """Make Harrell's C-index of risks (higher for earlier recurrence), a function of case weights."""
+    """Make Harrell's C-index of risks (higher for earlier recurrence) as a function of case weights."""
     return c_index_metric(SurvivalCohort(outcomes.times_days, outcomes.positive, risks), "non_concordant")
 
 
 def make_weighted_balanced_accuracy(outcomes: Outcomes, answers: Flags) -> WeightedMetric:
-    """Make the balanced accuracy of binary answers, a function of case weights."""
+    """Make the balanced accuracy of binary answers as a function of case weights."""
     return binary_metrics(outcomes.positive, answers == outcomes.positive)["balanced_accuracy"]
 
 
 def make_weighted_class_accuracy(outcomes: Outcomes, answers: Numbers) -> WeightedMetric:
-    """Make the balanced accuracy of class numbers, a function of case weights.
+    """Make the balanced accuracy of class numbers as a function of case weights.
 
     It is the mean recall of the classes that occur.
     """
@@ -184,20 +185,20 @@ def c_index(outcomes: Outcomes, risks: Floats) -> float:
     Raises:
         MetricError: No two patients are comparable.
     """
-    value = _evaluate_all(make_weighted_c_index(outcomes, risks), len(risks))
+    value = _evaluate_unweighted(make_weighted_c_index(outcomes, risks), len(risks))
     if np.isnan(value):
         raise MetricError("C-index", f"no comparable pair among {len(risks)} patients")
     return value
 
 
 def balanced_accuracy(outcomes: Outcomes, answers: Flags) -> float:
-    """Compute the mean of sensitivity and specificity; NaN without both classes."""
-    return _evaluate_all(make_weighted_balanced_accuracy(outcomes, answers), len(answers))
+    """Compute the mean of sensitivity and specificity; NaN if a class does not occur."""
+    return _evaluate_unweighted(make_weighted_balanced_accuracy(outcomes, answers), len(answers))
 
 
 def class_accuracy(outcomes: Outcomes, answers: Numbers) -> float:
     """Compute the mean recall of the classes that occur; NaN for a single class."""
-    return _evaluate_all(make_weighted_class_accuracy(outcomes, answers), len(answers))
+    return _evaluate_unweighted(make_weighted_class_accuracy(outcomes, answers), len(answers))
 
 
 def area_under_curve(outcomes: Outcomes, scores: Floats) -> float:
@@ -207,11 +208,11 @@ def area_under_curve(outcomes: Outcomes, scores: Floats) -> float:
         MetricError: One of the classes is empty.
     """
     positive = outcomes.positive
-    value = _evaluate_all(auc_metric(positive, scores), len(scores))
+    value = _evaluate_unweighted(auc_metric(positive, scores), len(scores))
     if np.isnan(value):
         raise MetricError("area under the curve", f"{int(positive.sum())} of {len(positive)} positive", "both classes")
     return value
 
 
-def _evaluate_all(metric: WeightedMetric, patients: int) -> float:
+def _evaluate_unweighted(metric: WeightedMetric, patients: int) -> float:
     return float(metric(np.ones((1, patients)))[0])

@@ -45,7 +45,7 @@ from contract.errors import MetricError
 from evaluation.metrics.classification import confusion_matrix
 
 OUTER_FOLDS: Final = 5
-# Minimum number of patients with the scarcer outcome; with fewer an inner fold could lack it.
+# Minimum number of patients with the scarcer outcome; with fewer, an inner fold could be without this outcome.
 MIN_SCARCE: Final = 3
 _Cohorts = Sequence[tuple[Target, HeadCohort]]
 
@@ -55,7 +55,7 @@ class OuterFold:
     """Ensemble and head of one outer fold.
 
     Attributes:
-        held_out: Numbers of the patients without whom ensemble and head are made.
+        held_out: Numbers of the held-out patients; ensemble and head are made without them.
         ensemble: Selected experts.
         head: The ensemble fitted on the other patients.
         notice: Problem of the head's slope; None if there is no problem.
@@ -189,7 +189,7 @@ def _none_if_nan(value: float) -> float | None:
 def cross_validate_targets(cohorts: _Cohorts, seed: int, why_not: Mapping[str, str], jobs: int = 1) -> CrossValidation:
     """Cross-validate each target in both ways, with `jobs` processes.
 
-    `why_not` holds the reasons for missing heads, which are recorded.
+    `why_not` has the reason for each missing head, which is recorded.
     """
     # The slowest targets are often the last ones. So each kind of cross-validation is started for all targets at once.
     items = [(target, cohort, kind) for kind in KINDS for target, cohort in cohorts]
@@ -212,7 +212,7 @@ def _cross_validate_item(item: tuple[Target, HeadCohort, str], seed: int) -> tup
 def cross_validate(target: Target, cohort: HeadCohort, kind: str, seed: int) -> KindRecord:
     """Run one kind of cross-validation with its comparators, which use the same outer folds.
 
-    The record holds only `why_not` if the cohort does not allow this kind.
+    The record has only `why_not` if the cohort does not allow this kind.
     """
     target, cohort = target.drop_fitted_features(cohort)
     estimate = cross_validate_by_centre if kind == "leave_one_centre_out" else cross_validate_nested
@@ -307,7 +307,7 @@ def compute_coefficients(head: Head) -> dict[str, float]:
     """Compute the weight of each feature.
 
     For more than two classes it is the change of the weight from one class to the next. For an ensemble it is the
-    weight of the linear experts in the mean. Forests and custom heads have no weights.
+    weight in the mean of the linear experts' scores. Forests and custom heads have no weights.
     """
     if isinstance(head, CustomHead | ForestHead):
         return {}

@@ -37,7 +37,7 @@ from contract.errors import MetricError, ModelPackageError
 from contract.packages import MinLesionSizes
 
 LOGGER = logging.getLogger("hecktor")
-# Ends the name of a head on clinical variables only.
+# Suffix of the name of a head that uses only clinical variables.
 CLINICAL_SUFFIX: Final = "_clinical"
 OUT_OF_FOLD_MASKS, REFERENCE_MASKS, GIVEN_MASKS = "out-of-fold masks", "reference masks", "given masks"
 Cohorts = Sequence[tuple[Target, HeadCohort]]
@@ -55,8 +55,8 @@ class FittedHead(Document):
             classes.
         metric: Name of the target's metric.
         out_of_fold: The metric over the out-of-fold scores of the selection.
-        fallback: Answer in place of a failed prediction: the most frequent class of the training, or the median of the
-            out-of-fold answers.
+        fallback: Answer that replaces a failed prediction: the most frequent class of the training, or the median of
+            the out-of-fold answers.
         experts: Experts of the ensemble.
         reason: Reason for a head on clinical variables only, a sentence; empty if the candidates have skill.
         unused_features: Reason for each feature that the models could not use.
@@ -151,12 +151,12 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> 
 
 
 def fit_clinical_head(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> FittedHead:
-    """Fit the head on clinical variables only."""
+    """Fit a head that uses only clinical variables."""
     return fit_target(with_families(target, [target.comparators["clinical"]]), cohort.hide_mask(), rng)
 
 
 def fit_targets(cohorts: Cohorts, seed: int, jobs: int = 1, save: SaveHead | None = None) -> FittedHeads:
-    """Fit each target's head and its head on clinical variables only, as far as the cohort allows.
+    """Fit two heads for each target, on all features and on only clinical variables, as far as the cohort allows.
 
     `jobs` is the number of processes. `save` writes the files of custom heads.
     """
@@ -211,7 +211,7 @@ def make_lesion_size_entry(heads: Mapping[str, Head | HeadRecord]) -> dict[str, 
     """
     limits = [head.smallest_lesions for head in heads.values() if isinstance(head, HeadRecord)]
     if different := next((limit for limit in limits if limit != limits[0]), None):
-        raise ModelPackageError("heads", f"smallest_lesions {limits[0]} and {different}", "one for all heads")
+        raise ModelPackageError("heads", f"smallest_lesions {limits[0]} and {different}", "the same for all heads")
     return {"smallest_lesions": limits[0].model_dump()} if limits else {}
 
 

@@ -1,4 +1,4 @@
-"""Document `cross_validation.json` with both kinds of cross-validation of every target, its texts and its estimates."""
+"""The document `cross_validation.json`, its description in words, and estimates for new centres."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class OutcomeRow(Document):
 
 
 class TargetRecord(Document):
-    """The cross-validations of one target; `metric` names the field with the value.
+    """The cross-validations of one target; `metric` is the name of the metric's field.
 
     `left_out_features` were fitted to outcomes, so that both kinds leave them out.
     """
@@ -180,7 +180,7 @@ class CrossValidation(Document):
         return parts
 
     def code_digests(self) -> dict[str, str]:
-        """Return the sha256 of each folder of code with fitted heads, by its name."""
+        """Return the sha256 of each code folder that has fitted heads, by the folder's name."""
         return {split_reference(hook, "head")[0]: digest for hook, digest in self.custom.items()}
 
 
@@ -249,7 +249,7 @@ def describe_direction(answer: AnswerSpec, head: Head) -> str:
     """Describe the meaning of the answers of a head."""
     if answer.kind == "class":
         classes = ", ".join(map(str, answer.classes))
-        decided = [f"{value} is given exactly where the mask has no {name}" for name, value in answer.without.items()]
+        decided = [f"{value} is the answer exactly if the mask has no {name}" for name, value in answer.without.items()]
         return ". ".join([f"The answer is one of {classes}", *decided]) + "."
     if head.survival is None:
         return "The answer is a risk: higher means earlier recurrence."
@@ -257,7 +257,8 @@ def describe_direction(answer: AnswerSpec, head: Head) -> str:
     return (
         f"The answer is a time: the expected days without recurrence within {horizon:.0f} days, the longest follow-up "
         "of the training. Higher means later recurrence. It is not the time to recurrence. The order of patients "
-        "transfers to new centres, days do not: 0.6 to 2 times as many events occurred in real ones as days implied."
+        "transfers to new centres, days do not: at real centres 0.6 to 2 times as many events occurred as the days "
+        "implied."
     )
 
 
@@ -271,11 +272,11 @@ class CentreEstimate:
     """The mean of a metric over the centres that were left out, with 95% intervals.
 
     Attributes:
-        value: mean over the centres; None if the metric is undefined at all of them.
-        centres: number of centres whose value is known.
-        ci95_low, ci95_high: interval of the mean over new centres, within 0 and 1; None for fewer than two centres.
-        new_centres: number of new centres in the edition's test set; None if it is not known.
-        test_low, test_high: interval of the mean over that many new centres; None if either number is missing.
+        value: Mean over the centres; None if the metric is undefined at all of them.
+        centres: Number of centres whose value is known.
+        ci95_low, ci95_high: Interval of the mean over new centres, within 0 and 1; None for fewer than two centres.
+        new_centres: Number of new centres in the edition's test set; None if it is not known.
+        test_low, test_high: Interval of the mean over that many new centres; None if either number is missing.
     """
 
     value: float | None
@@ -290,9 +291,9 @@ class CentreEstimate:
 def estimate_new_centres(values: Iterable[float | None], new_centres: int | None = None) -> CentreEstimate:
     """Compute the t interval of the mean over centres, and the prediction interval for a test set of new centres.
 
-    The centres are the sample: their values differ by their patients and by effects of the centre, and both are in the
-    standard deviation s. With k centres the mean's standard error is s / sqrt(k); the mean of m new centres differs
-    from it with s * sqrt(1 / k + 1 / m).
+    The centres are the sample. Their values differ because of their patients and because of effects of the centre; the
+    standard deviation s includes both. With k centres the standard error of the mean is s / sqrt(k). The difference
+    between this mean and the mean of m new centres has the standard deviation s * sqrt(1 / k + 1 / m).
 
     Args:
         values: Metric of each centre, from 0 to 1, None where it is undefined.
@@ -305,14 +306,14 @@ def estimate_new_centres(values: Iterable[float | None], new_centres: int | None
     if known.size < 2:
         return CentreEstimate(mean, int(known.size), new_centres=new_centres)
     half = float(stats.t.ppf((1 + _CONFIDENCE) / 2, known.size - 1) * known.std(ddof=1))
-    low, high = _limits(mean, half * math.sqrt(1 / known.size))
+    low, high = _clip_interval(mean, half * math.sqrt(1 / known.size))
     if new_centres is None:
         return CentreEstimate(mean, int(known.size), low, high)
-    test = _limits(mean, half * math.sqrt(1 / known.size + 1 / new_centres))
+    test = _clip_interval(mean, half * math.sqrt(1 / known.size + 1 / new_centres))
     return CentreEstimate(mean, int(known.size), low, high, new_centres, *test)
 
 
-def _limits(mean: float, half: float) -> tuple[float, float]:
+def _clip_interval(mean: float, half: float) -> tuple[float, float]:
     return max(mean - half, 0.0), min(mean + half, 1.0)
 
 
@@ -323,7 +324,7 @@ def describe_new_centres(estimate: CentreEstimate) -> str:
         parts.append("no interval, which needs two centres")
     else:
         low, high = estimate.ci95_low, estimate.ci95_high
-        parts.append(f"95% interval of the mean {low:z.3f} to {high:z.3f} by {estimate.centres} centres")
+        parts.append(f"95% interval of the mean {low:z.3f} to {high:z.3f} from {estimate.centres} centres")
         if estimate.new_centres is None:
             parts.append("the number of new centres in the test set is unknown")
         elif estimate.test_low is not None and estimate.test_high is not None:

@@ -29,8 +29,7 @@ from baseline.heads.models.selection import (
 )
 from baseline.heads.models.targets import BinaryTarget, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.terms import Transforms, use_unchanged
-from baseline.heads.record import CrossValidation
-from baseline.heads.record import summarise_heads as metrics_summary
+from baseline.heads.record import CrossValidation, summarise_heads
 from contract.code import Code
 from contract.editions import AnswerSpec
 from contract.editions.answers import ClassSpec, RiskSpec
@@ -62,7 +61,7 @@ class FittedTable:
     scarce: int
 
     def predict(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Predict the rows of a table with the columns `features`; a missing value takes the training's median.
+        """Predict the rows of a table with the columns `features`; the median of the training replaces a missing value.
 
         Returns:
             For a survival: `risk`, the log partial hazard, higher for an earlier event; `mean_time`, the mean time
@@ -72,42 +71,42 @@ class FittedTable:
         Raises:
             HecktorError: A column is absent, not numeric or infinite.
         """
-        frame = _with_text_names(frame, self.features)
+        frame = _convert_column_names(frame, self.features)
         head, cohort = self.fitted.head, _make_cohort(frame, self.features)
         scores = head.scores(cohort)
         if head.classes:
-            return self._classes(frame, predict_classes(scores, cohort.possible))
+            return self._make_class_table(frame, predict_classes(scores, cohort.possible))
         if head.calibration is not None and head.threshold is not None:
             probability = [head.calibration.probability(score) for score in scores]
-            return self._classes(frame, scores >= head.threshold).assign(probability=probability)
+            return self._make_class_table(frame, scores >= head.threshold).assign(probability=probability)
         if head.survival is None:
-            raise AssertionError("a risk of a table has its survival")
+            raise AssertionError("the head of a survival has no baseline survival")
         means = [head.survival.restricted_mean(score) for score in scores]
         medians = [head.survival.median(score) for score in scores]
         columns = {"risk": scores, "mean_time": means, "median_time": np.array(medians, dtype=np.float64)}
         return pd.DataFrame(columns, index=frame.index)
 
-    def _classes(self, frame: pd.DataFrame, numbers: Sequence[int] | np.ndarray[Any, Any]) -> pd.DataFrame:
+    def _make_class_table(self, frame: pd.DataFrame, numbers: Sequence[int] | np.ndarray[Any, Any]) -> pd.DataFrame:
         classes = self.target.answer.classes
         return pd.DataFrame({"class": [classes[int(number)] for number in numbers]}, index=frame.index)
 
     def coefficients(self) -> pd.Series:
         """Return the weight of each feature per standard deviation, largest first; 0 for features without a weight.
 
-        The weights are log hazard ratios, log odds ratios, or for more than two classes the change from one class to
-        the next. They are the share of the linear models in the head; a forest has no weights.
+        The weights are log hazard ratios or log odds ratios; for more than two classes they are the change from one
+        class to the next. They are the contribution of the head's linear models; a forest has no weights.
         """
         weights = compute_coefficients(self.fitted.head)
         series = pd.Series({name: weights.get(name, 0.0) for name in self.features}, dtype=np.float64)
         return series.reindex(series.abs().sort_values(ascending=False, kind="stable").index)
 
     def summary(self) -> str:
-        """Summarise the cohort, the metrics of each cross-validation, and the coefficients in lines."""
+        """Summarise the cohort, the metrics of each cross-validation and the coefficients in several lines of text."""
         name, head = self.target.name, self.fitted.head
         is_risk = self.target.answer.kind == "risk"
         counted = f"{self.scarce} {'events' if is_risk else self.target.scarce_outcome}"
         lines = [f"{self.rows} rows, {counted}, {len(self.features)} features"]
-        lines.append(metrics_summary({name: self.fitted}, self.cross_validation, [self.target]))
+        lines.append(summarise_heads({name: self.fitted}, self.cross_validation, [self.target]))
         ratio = "change from class to class" if head.classes else "hazard ratio" if is_risk else "odds ratio"
         share = compute_linear_share(head)
         if share > 0:
@@ -181,11 +180,11 @@ def make_table_cohort(
         options = ", ".join(name for name, value in (("time", time), ("event", event), ("target", target)) if value)
         raise HecktorError("fit_table", f"found {options or 'no outcome'}", "time and event, or target")
     read = None if features is None else [*outcome, *features, *([] if centre is None else [centre])]
-    frame = _with_text_names(frame, read)
+    frame = _convert_column_names(frame, read)
     used = tuple(name for name in frame.columns if name not in {*outcome, centre}) if features is None else features
     if frame.empty or not used:
         problem = "found no row" if frame.empty else "found no column of a feature"
-        raise HecktorError(_FRAME, problem, "a row for each patient, and a feature at least")
+        raise HecktorError(_FRAME, problem, "a row for each patient, and at least one feature")
     if time is not None and event is not None:
         outcomes = _read_survival(frame, time, event)
         answer: AnswerSpec = RiskSpec(
@@ -198,15 +197,15 @@ def make_table_cohort(
     return _make_target(answer, use_unchanged(used)), _make_cohort(frame, used, centres, outcomes)
 
 
-def _with_text_names(frame: pd.DataFrame, used: Sequence[str] | None) -> pd.DataFrame:
-    """Return the frame with texts as names of its columns; raise `HecktorError` if two columns have one name.
+def _convert_column_names(frame: pd.DataFrame, used: Sequence[str] | None) -> pd.DataFrame:
+    """Convert the names of columns to text; raise `HecktorError` if two columns then have the same name.
 
     Only columns among `used` are checked, or all columns if `used` is None.
     """
     frame = frame.rename(columns=str)
     for name in frame.columns[frame.columns.duplicated()]:
         if used is None or name in used:
-            raise HecktorError(f"column {name!r}", "found twice", "each column once; numbers count as their texts")
+            raise HecktorError(f"column {name!r}", "found twice", "each column once; 1 and '1' are the same name")
     return frame
 
 
@@ -280,7 +279,7 @@ def _read_classes(frame: pd.DataFrame, target: str) -> tuple[tuple[Any, ...], Ou
 
 
 def _make_declaration(kind: str) -> dict[str, Any]:
-    """Make name, kind and the output socket, which a table does not need."""
+    """Make the fields that a declaration requires: name, kind, and an output socket, which is not used here."""
     return {"name": kind, "kind": kind, "slug": kind, "title": kind, "path": f"{kind}.json"}
 
 

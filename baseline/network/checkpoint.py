@@ -35,15 +35,16 @@ _NUMBERS: Final[list[Any]] = [
     *((_SCALAR, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
 ]
 _ZIP_START: Final = b"PK"
-# Maximum number of letters of a message of torch, which may quote whole plans.
+# Maximum number of characters that are quoted from a message of torch, which may contain whole plans.
 _MAX_REASON: Final = 120
 
 Weights = Mapping[str, torch.Tensor]
-# Start of the names of a decoder's tensors, in nnU-Net's networks and in SegResNet.
+# Prefixes of the names of a decoder's tensors, in nnU-Net's networks and in SegResNet.
 _DECODER: Final = ("decoder.", "up_")
-# Names of parts in the networks here, by nnssl's keys for the names in its network. nnssl's `ResEncL` is the same
-# network as nnU-Net's `ResidualEncoderUNet`; some of its pre-trainings put it inside another network.
-_OF_NNSSL: Final = {"key_to_encoder": "encoder.stages", "key_to_stem": "encoder.stem"}
+# Names of parts of nnU-Net's network, by the keys under which nnssl stores the names of these parts in its own network.
+# nnssl's `ResEncL` is the same network as nnU-Net's `ResidualEncoderUNet`; some of its pre-trainings put it inside
+# another network.
+_PART_OF_NNSSL_KEY: Final = {"key_to_encoder": "encoder.stages", "key_to_stem": "encoder.stem"}
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _load(path: Path, name: str, trust: bool) -> Any:
     Torch does not check the pickle, so that a damaged pickle raises errors of any kind.
 
     Raises:
-        ModelPackageError: The file is absent, unreadable or damaged, or holds content that is not trusted.
+        ModelPackageError: The file is absent, unreadable or damaged, or has content that is not trusted.
     """
     if not path.is_file():
         raise ModelPackageError(name, "not found", "a checkpoint of nnU-Net")
@@ -134,7 +135,7 @@ def _load(path: Path, name: str, trust: bool) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     except (ImportError, AttributeError) as problem:
-        expected = "the modules of its trainer, in a folder that PYTHONPATH names"
+        expected = "the modules of its trainer in a folder on PYTHONPATH"
         raise ModelPackageError(name, f"cannot be read ({problem})", expected) from None
     except Exception as problem:  # noqa: BLE001 - a damaged pickle raises any error
         raise _make_damage_error(name, problem) from None
@@ -156,7 +157,7 @@ def _check_archive(path: Path, name: str) -> None:
     except (ArithmeticError, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as problem:
         raise _make_damage_error(name, problem) from None
     if member is not None:
-        raise _make_damage_error(name, ValueError(f"{member} does not have its checksum"))
+        raise _make_damage_error(name, ValueError(f"{member} has a wrong checksum"))
 
 
 def _make_refusal(path: Path, name: str, problem: pickle.UnpicklingError) -> ModelPackageError:
@@ -170,8 +171,8 @@ def _make_refusal(path: Path, name: str, problem: pickle.UnpicklingError) -> Mod
         return _make_damage_error(name, problem)
     return ModelPackageError(
         name,
-        f"holds more than tensors and numbers ({', '.join(types[:3]) or 'unknown objects'}), which can run code when "
-        "read; expected nnU-Net's own content, or --trust-checkpoint if you trust its author",
+        f"contains more than tensors and numbers ({', '.join(types[:3]) or 'unknown objects'}), which can run code "
+        "when read; expected nnU-Net's own content, or --trust-checkpoint if you trust its author",
     )
 
 
@@ -199,15 +200,16 @@ def _check_mirror_axes(axes: Any) -> tuple[int, ...]:
 
 
 def load_starting_weights(network: nn.Module, plan: NetworkPlan, fold: int, output_layers: str) -> str:
-    """Copy the plan's parts of the starting weights into a network; return what was taken and what was not.
+    """Copy the plan's parts of the starting weights into a network; return a summary of the copied tensors.
 
-    nnU-Net's own function would run code from the file. The folds take turns with the networks of a package that fit.
+    nnU-Net's own function would run code from the file. If several networks of a package fit, the folds use them in
+    turn.
 
     Args:
-        network: Network of the training, perhaps compiled or shared by several processes.
+        network: Network of the training; it may be compiled or shared by several processes.
         plan: Plan with starting weights: a checkpoint of nnU-Net or nnssl, or a model package.
         fold: Number of the fold.
-        output_layers: Part of the names of output layers, the heads.
+        output_layers: Text that the names of output layers, the heads, contain.
 
     Raises:
         HecktorError: The file cannot be read as data, a layer of the parts is missing or has another shape, or a
@@ -255,7 +257,7 @@ def find_part(name: str, output_layers: str) -> str:
 
 
 def adapt_stem(weights: Weights, name: str, own: torch.Tensor, stem: Stem) -> Weights:
-    """Adapt the first layer of other weights to the number of images that the network sees.
+    """Adapt the first layer of another network's weights to the number of images that the network sees.
 
     Args:
         weights: Weights of the other network.
@@ -280,10 +282,10 @@ def adapt_stem(weights: Weights, name: str, own: torch.Tensor, stem: Stem) -> We
 
 
 def rename_nnssl(checkpoint: Checkpoint) -> Weights:
-    """Return the weights of a checkpoint with the names of the networks here."""
+    """Return the weights of a checkpoint under the names of nnU-Net's network."""
     starts = {
         str(checkpoint.adaptation[key]).removeprefix(".") + ".": f"{own}."
-        for key, own in _OF_NNSSL.items()
+        for key, own in _PART_OF_NNSSL_KEY.items()
         if checkpoint.adaptation.get(key)
     }
     renamed = {}
@@ -316,8 +318,8 @@ def _check_network(package: ModelPackage, fold: int, name: str, plan: NetworkPla
     """Check that the weights of one network in a package mean the same in a training with the plan.
 
     Raises:
-        HecktorError: The network is a custom network. It sees the channels in another order, or it sees only the PET
-            and its first layer would see the CT. Its heads are wanted and have the labels in another order.
+        HecktorError: The network is a custom network, sees the channels in another order, or sees only the PET although
+            its first layer would get the CT; or its heads are to be copied, but have the labels in another order.
     """
     if is_custom(package.configuration_of(fold)):
         raise HecktorError("--starting-weights", f"{name}: a custom network", "networks of nnU-Net or SegResNet")

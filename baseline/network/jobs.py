@@ -72,13 +72,13 @@ def list_final_checkpoints(work: WorkFolders) -> dict[str, list[Path]]:
     """List the final checkpoints of the package by configuration, fold 0 first.
 
     Raises:
-        HecktorError: A network is not trained; the message holds the command that trains it.
+        HecktorError: A network is not trained; the message has the command that trains it.
     """
     jobs = list_package_jobs(work)
     missing = select_unfinished_jobs(work, jobs)
     if missing:
         command = f"hecktor train fold --fold {missing[0].fold} --backbone {missing[0].backbone}"
-        raise HecktorError(f"{missing[0]} has no final checkpoint, expected `{command}` before")
+        raise HecktorError(f"{missing[0]} has no final checkpoint; run `{command}` first")
     finals: dict[str, list[Path]] = {}
     for job in jobs:
         finals.setdefault(CONFIGURATIONS[job.backbone], []).append(work.final(job.fold, job.backbone))
@@ -128,7 +128,7 @@ def _lock_job(job: TrainingJob, folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
         try:
-            # Only this process holds the lock, not its forks, and the system releases the lock at the end.
+            # The lock belongs only to this process, not to its forks, and the system releases it when the process ends.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise HecktorError(str(job), "another process is training it", "one at a time") from None
@@ -148,14 +148,14 @@ def train_in_processes(work: WorkFolders, jobs: Sequence[TrainingJob], machine: 
         HecktorError: A process failed; the process has printed the reason.
     """
     waiting, machine = select_unfinished_jobs(work, jobs), resolve_machine(machine)
-    free = _list_places(machine, len(waiting))
-    max_places = 1 if machine.device == "cpu" else _read_batch_size(work)
+    free = _list_slots(machine, len(waiting))
+    max_slots = 1 if machine.device == "cpu" else _read_batch_size(work)
     threads = max(1, machine.threads // len(free))
     running: list[_RunningJob] = []
     try:  # an interruption while the processes start ends the processes that have started
         while waiting or running:
             while waiting and free:
-                count = min(max(1, len(free) // len(waiting)), max_places)
+                count = min(max(1, len(free) // len(waiting)), max_slots)
                 running.append(_start_job(work, waiting.pop(0), machine, free[:count], threads * count))
                 running[-1].console.extend(_forward_output(running[-1].job, running[-1].process))
                 free = free[count:]
@@ -166,7 +166,7 @@ def train_in_processes(work: WorkFolders, jobs: Sequence[TrainingJob], machine: 
                 if status != 0:
                     raise HecktorError(f"training of {ended.job} ended with status {status}, expected 0")
                 running.remove(ended)
-                free = [*free, *ended.places]
+                free = [*free, *ended.slots]
             time.sleep(_POLL_S if running else 0)
     finally:
         for job in running:
@@ -181,12 +181,12 @@ class _RunningJob:
 
     job: TrainingJob
     process: subprocess.Popen[bytes]
-    places: Sequence[str]
+    slots: Sequence[str]
     console: list[threading.Thread] = field(default_factory=list)
 
 
-def _list_places(machine: Machine, jobs: int) -> list[str]:
-    """List the names of the GPUs, as in CUDA_VISIBLE_DEVICES; on a CPU an empty name for each parallel job."""
+def _list_slots(machine: Machine, jobs: int) -> list[str]:
+    """List the slots for parallel jobs: the names of GPUs as in CUDA_VISIBLE_DEVICES, or on a CPU empty names."""
     if machine.device == "cpu":
         return [""] * max(1, min(jobs, machine.threads // machine.gpus))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -199,15 +199,15 @@ def _read_batch_size(work: WorkFolders) -> int:
 
 
 def _start_job(
-    work: WorkFolders, job: TrainingJob, machine: Machine, places: Sequence[str], threads: int
+    work: WorkFolders, job: TrainingJob, machine: Machine, slots: Sequence[str], threads: int
 ) -> _RunningJob:
     environment = None
     if machine.device != "cpu":
-        machine = replace(machine, gpus=len(places))
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(places)}
+        machine = replace(machine, gpus=len(slots))
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(slots)}
     command = _make_command(work, job, machine, threads)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-    return _RunningJob(job, process, places)
+    return _RunningJob(job, process, slots)
 
 
 def _forward_output(job: TrainingJob, process: subprocess.Popen[bytes]) -> list[threading.Thread]:
@@ -258,7 +258,7 @@ def resolve_machine(machine: Machine) -> Machine:
 
 
 def resolve_device(name: str) -> str:
-    """Resolve `auto` to `cuda` if a card answers, otherwise to `cpu`; other names stay as they are."""
+    """Resolve `auto` to `cuda` if there is a usable GPU, otherwise to `cpu`; return other names unchanged."""
     from torch import cuda
 
     return name if name != "auto" else "cuda" if cuda.is_available() else "cpu"

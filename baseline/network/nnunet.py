@@ -29,7 +29,7 @@ from contract.io.files import read_json, write_json
 MAX_AUGMENTATION_WORKERS = 16
 # Python handles signals between waits; an endless wait could miss one.
 _POLL_S: Final = 1.0
-# Time to end before a process is killed.
+# Time that a terminated process has to end before it is killed.
 _GRACE_S: Final = 10
 _CPU_ALLOCATOR: Final = "DefaultCPUAllocator"
 _SMALLER_PLAN: Final = "or a `plan` with a smaller --memory-gb or --batch-size"
@@ -37,7 +37,7 @@ _EXPECTED_GPU_MEMORY: Final = f"a free GPU, {_SMALLER_PLAN}"
 _EXPECTED_RAM: Final = f"more free RAM, fewer --jobs, {_SMALLER_PLAN}"
 _COMPILER: Final = ("torch._dynamo.exc", "torch._inductor", "triton")
 _EXPECTED_COMPILER: Final = "Triton and a C compiler that work together, or the same command without --compile"
-_EXPECTED_CARD: Final = "a device that answers; the same command continues from the last checkpoint"
+_EXPECTED_DEVICE: Final = "a working device; the same command continues from the last checkpoint"
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Machine:
     """Hardware for a training.
 
     Attributes:
-        device: `cpu`, `cuda`, or `auto`: CUDA if a card answers.
+        device: `cpu`, `cuda`, or `auto`: CUDA if there is a usable GPU.
         gpus: Number of GPUs. Each network has one GPU, or several GPUs share each batch (DDP) if there are fewer
             networks. On a CPU it is the number of processes that share each batch.
         threads: Number of processor cores in total.
-        compile: Whether the network runs through `torch.compile`; only on a card.
+        compile: Whether the network runs through `torch.compile`; only on a GPU.
         deterministic: Whether cuDNN uses reproducible algorithms instead of the fastest ones.
     """
 
@@ -65,7 +65,7 @@ def train_network(
 ) -> Path:
     """Train one network, or resume it from its last checkpoint; return the final checkpoint.
 
-    With DDP each process passes its `rank` and has joined the process group before.
+    With DDP each process passes its `rank`, and must have joined the process group.
 
     Raises:
         HecktorError: The device is out of memory or lost.
@@ -74,7 +74,7 @@ def train_network(
     if final.is_file():
         return final
     threads = max(1, machine.threads // machine.gpus)
-    # On a CPU the network needs the cores; on a GPU the network would wait for augmentation.
+    # On a CPU the network needs all cores; a GPU would wait for the augmentation without workers.
     workers = 0 if machine.device == "cpu" else min(threads, MAX_AUGMENTATION_WORKERS)
     set_environment(work, workers, compile_network=machine.compile)
     import torch
@@ -121,12 +121,12 @@ def check_trainer(plan: NetworkPlan) -> None:
 
 
 @contextmanager
-def explain_failures(job: str, if_full: str | None = None, if_lost: str = _EXPECTED_CARD) -> Iterator[None]:
-    """Raise a `HecktorError` for a device that is full or lost, or a failing torch.compile; a bug keeps its trace.
+def explain_failures(job: str, if_full: str | None = None, if_lost: str = _EXPECTED_DEVICE) -> Iterator[None]:
+    """Raise a `HecktorError` if the device is out of memory or lost, or if torch.compile fails; pass other errors on.
 
     Args:
         job: Name of the job in the error.
-        if_full: Expectation in the error about a full device; by default more free memory of the exhausted kind.
+        if_full: Expectation in the error about memory; by default more free memory of the kind that was exhausted.
         if_lost: Expectation in the error about a lost device.
     """
     from algorithm.network.devices import count_alloc_retries, first_line, is_device_failure, is_out_of_memory
@@ -157,7 +157,7 @@ def _is_compiler_error(problem: Exception) -> bool:
 
 
 def train_with_ddp(work: WorkFolders, plan: NetworkPlan, fold: int, backbone: str, machine: Machine, seed: int) -> Path:
-    """Train one network on `machine.gpus` GPUs, or in as many processes on a CPU; return the final checkpoint.
+    """Train one network on `machine.gpus` GPUs, or in that many processes on a CPU; return the final checkpoint.
 
     Raises:
         HecktorError: A process was killed, or its GPU is out of memory or lost.
@@ -198,7 +198,7 @@ def _run_ddp_process(
     try:
         with explain_failures(f"fold {fold} ({backbone})"):
             if machine.device != "cpu":
-                cuda.set_device(rank)  # fails if another process has the card for itself
+                cuda.set_device(rank)  # fails if another process uses the GPU exclusively
             distributed.init_process_group(backend, init_method=f"file://{group}", rank=rank, world_size=machine.gpus)
             train_network(work, plan, fold, backbone, machine, seed, rank)
     except HecktorError as problem:

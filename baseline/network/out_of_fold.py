@@ -1,6 +1,6 @@
-"""Out-of-fold masks and their features: made by networks that never saw the patient, or taken from elsewhere.
+"""Out-of-fold masks and their features. Networks that never saw the patient make the masks, or the user provides them.
 
-Masks from elsewhere are in a user's folder, or are averaged over trainings; they are checked before they are measured.
+Masks may also be averaged over several trainings. Masks that were not made here are checked before they are measured.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _MIN_PROBABILITY: Final = 1e-6
 
 @dataclass(frozen=True)
 class OutOfFoldRun:
-    """Inputs of a measurement.
+    """Networks for out-of-fold masks.
 
     Attributes:
-        package: Function that writes or finds the package of the networks; called only if a patient must be segmented.
+        package: Function that writes or finds the networks' package; it is called only if a patient must be segmented.
         fold_of: Fold that held each patient out; None if no network of the package has seen a patient.
         made_from: Digest of the networks.
         device: Device of the networks.
@@ -88,8 +88,8 @@ def segment_out_of_fold(
     The networks of the fold that held the patient out make one pass without mirroring and one pass along each mirror
     axis. If no network has seen a patient, all networks make all passes of inference. The mask is made from the mean of
     the passes and measured on the network's grid. Masks are unfiltered: `hecktor train postprocess` reads masks and
-    probabilities. Stored masks of the same networks and images are reused; if their features have another version, they
-    are measured again in `jobs` processes.
+    probabilities. Stored masks of the same networks and images are reused. If their features have another version, the
+    features are measured again in `jobs` processes.
 
     Returns:
         Image features by patient ID.
@@ -99,7 +99,7 @@ def segment_out_of_fold(
     """
     keys = compute_keys(
         work,
-        {case.patient_id: _sources(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases},
+        {case.patient_id: _list_sources(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases},
     )
     smallest = read_min_lesion_sizes(work)
     version = features_version(smallest)
@@ -150,7 +150,7 @@ def _measure_again(case: ReleaseCase, work: WorkFolders) -> tuple[str, Features]
     return case.patient_id, measure_mask(case, work, Volume(mask, grid))
 
 
-def _sources(case: ReleaseCase, work: WorkFolders, made_from: str) -> Sources:
+def _list_sources(case: ReleaseCase, work: WorkFolders, made_from: str) -> Sources:
     files = (*image_paths(work.raw, case), case.ct, case.dose)
     return files, {"version": MEASURE_VERSION, "networks": made_from}
 
@@ -162,19 +162,19 @@ def _segment(
     ct, usable_pet = read_prepared_ct_and_pet(work.raw, case)
     images = tuple(read_volume(path, "float32").array for path in image_paths(work.raw, case))
     scans = functools.cache(lambda: read_training_case(case, Notices()))  # read only by packages that need them
-    data = normalise(images, networks.package, _scan(scans, networks.package))
+    data = normalise(images, networks.package, _read_scan_channels(scans, networks.package))
     passes = list_passes(networks.package) if fold is None else _list_passes(fold, networks)
     progress = Passes(NetworkImage.from_channels(data), passes, networks, Deadline(None), device).make_all()
     if progress.done < len(passes):  # inference may answer with fewer passes, but heads need masks of all passes
-        problem = f"{progress.done} of {len(passes)} passes, the lines above say why"
-        raise HecktorError(case.patient_id, problem, "all; the same command goes on with this patient")
+        problem = f"{progress.done} of {len(passes)} passes (the reason is above)"
+        raise HecktorError(case.patient_id, problem, "all passes; the same command continues with this patient")
     networks_text = "all networks" if fold is None else f"fold {fold}"
     return Segmentation(
         progress.logits, ct.array, usable_pet, ct.geometry, progress.done, progress.planned, networks_text
     )
 
 
-def _scan(scans: _Scans, package: ModelPackage) -> tuple[_Float, ...] | None:
+def _read_scan_channels(scans: _Scans, package: ModelPackage) -> tuple[_Float, ...] | None:
     """Read the whole scan, for networks that were trained on images with the scale of whole scans."""
     return make_scan_channels(scans()[0], package) if package.manifest.normalised_over == "scan" else None
 
@@ -215,8 +215,8 @@ def measure_masks(
         work: Prepared working directory.
         masks: Folder with `ID.nii.gz` or `ID.mha` of each patient, or files by patient ID, which may be fewer.
         jobs: Number of processes.
-        lesions: Numbers of GTVp and GTVn in the masks, whose other labels then count as background; None for 1 and 2,
-            and no other label.
+        lesions: Numbers of GTVp and GTVn in the masks, whose other labels then become background; None for masks with
+            the labels 1 and 2 and no others.
 
     Returns:
         Features by patient ID, also written to `features.json`.
@@ -231,7 +231,7 @@ def measure_masks(
     made_from = {"version": _GIVEN_MASKS_VERSION, "features": features_version(read_min_lesion_sizes(work))}
     made_from |= {"lesions": list(lesions)} if lesions else {}
     sources: dict[str, Sources] = {
-        # The mask counts by its content, so that a mask may be renamed.
+        # The key depends on the content of the mask, not on its name, so that a mask may be renamed.
         case.patient_id: (
             (*image_paths(work.raw, case), case.ct, case.dose),
             made_from | {"mask": contents[paths[case.patient_id]]},
@@ -241,7 +241,7 @@ def measure_masks(
     keys = compute_keys(work, sources)
     for case in cases:
         _check_grid(paths[case.patient_id], case)
-    rows = {case.patient_id: _load(work, case.patient_id, keys[case.patient_id]) for case in cases}
+    rows = {case.patient_id: _load_features(work, case.patient_id, keys[case.patient_id]) for case in cases}
     waiting = [case for case in cases if rows[case.patient_id] is None]
     rows |= dict(
         map_items(partial(_measure, work=work, paths=paths, keys=keys, lesions=lesions), waiting, jobs, "measure masks")
@@ -250,9 +250,9 @@ def measure_masks(
 
 
 def average_masks(work: WorkFolders, trainings: Sequence[WorkFolders]) -> dict[str, Path]:
-    """Make masks by the mean out-of-fold probabilities of several trainings; return files by patient ID.
+    """Make masks from the mean out-of-fold probabilities of several trainings; return files by patient ID.
 
-    All working directories are prepared from the same patients at the same spacing.
+    All working directories must be prepared from the same patients at the same spacing.
 
     Raises:
         HecktorError: A training has no probabilities of a patient, or has them on another grid.
@@ -273,7 +273,7 @@ def _read_foreground(training: WorkFolders, case: ReleaseCase, grid: Geometry) -
     path = training.probabilities(case.patient_id)
     if not path.is_file():
         problem = f"no out-of-fold probabilities of {case.patient_id}"
-        raise HecktorError(training.root.name, problem, "`hecktor train heads` with its networks before")
+        raise HecktorError(training.root.name, problem, "`hecktor train heads` with its networks first")
     if differences := _read_grid(training, case).find_differences(grid):
         problem = f"{case.patient_id} on another grid ({differences[0]})"
         raise HecktorError(training.root.name, problem, "the same release and spacing in all working directories")
@@ -286,7 +286,7 @@ def _read_grid(work: WorkFolders, case: ReleaseCase) -> Geometry:
 
 
 def list_reference_masks(work: WorkFolders) -> dict[str, Path]:
-    """List the release's own masks by patient ID; raise `HecktorError` if there are no masks."""
+    """List the release's reference masks by patient ID; raise `HecktorError` if there are no masks."""
     masks = {case.patient_id: case.mask for case in read_cases(work) if case.mask is not None}
     if not masks:
         raise HecktorError("--masks reference", "no patient with a reference mask", "a release with masks")
@@ -328,7 +328,7 @@ def _check_grid(path: Path, case: ReleaseCase) -> None:
         raise InputError(path.name, f"not on the grid of {case.ct.name} ({differences[0]})", "the CT's grid")
 
 
-def _load(work: WorkFolders, name: str, key: str) -> Features | None:
+def _load_features(work: WorkFolders, name: str, key: str) -> Features | None:
     row: Features | None = load_cached(work.features(name), key)
     return row if work.mask(name).is_file() else None
 

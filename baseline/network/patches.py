@@ -1,7 +1,8 @@
 """Everything that changes the behaviour of nnU-Net when it plans and trains. No image contains this module.
 
 Each function states why nnU-Net needs it; docs/architecture.md has the list. `tests/baseline/network/test_patches.py`
-fails when a new nnU-Net changes what these functions rely on. nnU-Net is imported where it is needed: it takes seconds.
+fails when a new nnU-Net changes what these functions rely on. nnU-Net is imported in the functions, since this takes
+seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from baseline.work import WorkFolders
 if TYPE_CHECKING:
     from batchgenerators.dataloading.multi_threaded_augmenter import MultiThreadedAugmenter
 
-# Time for the batches in progress before the worker processes are ended.
+# Time that worker processes have for their current batches before they are ended.
 _GRACE_S: Final = 2
 
 
@@ -88,7 +89,7 @@ def allow_ddp_on_cpu() -> None:
 
 @contextmanager
 def _replace(module: Any, name: str, replacement: Any) -> Iterator[None]:
-    original = getattr(module, name)  # an AttributeError says that nnU-Net has changed
+    original = getattr(module, name)  # an AttributeError means that nnU-Net has changed
     setattr(module, name, replacement)
     try:
         yield

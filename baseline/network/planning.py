@@ -1,4 +1,4 @@
-"""Planning and preprocessing with nnU-Net, which are skipped if networks already train by the same plan."""
+"""Planning and preprocessing with nnU-Net, which are skipped if the working directory already has the same plan."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOGGER = logging.getLogger("hecktor")
 FINGERPRINT_VOXELS = 100_000_000
 # Exceeds the number of stages of all plans; nnU-Net takes as many entries as it needs.
 _MAX_STAGES: Final = 13
-_OF_CT_AND_PET: Final = ("channels", "pet_dropout")
+_CT_AND_PET_OPTIONS: Final = ("channels", "pet_dropout")
 _MODULES: Final = "nnunetv2.experiment_planning.experiment_planners"
 _DEFAULT: Final = f"{_MODULES}.default_experiment_planner"
 _RESIDUAL: Final = f"{_MODULES}.residual_unets.residual_encoder_unet_planners"
@@ -61,7 +61,7 @@ _PLANNERS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
 def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPlan:
     """Let nnU-Net plan and preprocess; return the plan with the prepared spacing.
 
-    If the images have the default spacing and the plan has another spacing, there is a warning.
+    If the images have the default spacing and the plan has another spacing, a warning is logged.
 
     Raises:
         HecktorError: A network has a checkpoint of another plan, other images or other splits, or the working directory
@@ -77,7 +77,7 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     if work.plan_json.is_file():
         stored = load_plan(work)
         if stored.key == key:
-            if stored.plan != plan:  # the same starting weights in another place
+            if stored.plan != plan:  # the same starting weights under another path
                 store_plan(work, key, plan)
             return plan
         if any(work.results.rglob("checkpoint_*.pth")):
@@ -99,9 +99,9 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
 
 
 def _check_images(work: WorkFolders, plan: NetworkPlan) -> None:
-    """Refuse options of the PET for networks of MR."""
+    """Refuse options about the PET for networks of MR images."""
     channels = read_cases(work)[0].channels
-    changed = [name for name in _OF_CT_AND_PET if getattr(plan, name) != getattr(NetworkPlan(), name)]
+    changed = [name for name in _CT_AND_PET_OPTIONS if getattr(plan, name) != getattr(NetworkPlan(), name)]
     if changed and channels != CHANNELS:
         option = f"--{changed[0].replace('_', '-')}"
         raise HecktorError(
@@ -166,7 +166,7 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
     """Let nnU-Net plan its fingerprinted data set into `path`, and add options and backbones; return the plans.
 
     Raises:
-        HecktorError: The planned patch has odd edges, which a backbone cannot halve, or no patch meets the memory.
+        HecktorError: The planned patch has odd edges, which a backbone cannot halve, or no patch fits into the memory.
     """
     planner = _make_planner(plan, path.stem)
     with replace_process_pools(1):

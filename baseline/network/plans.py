@@ -18,7 +18,7 @@ Dimensions = Literal[2, 3]
 PetScale = Literal["fixed", "image"]
 Part = Literal["encoder", "decoder", "heads"]
 Stem = Literal["repeat", "zero"]
-# Limits of nnU-Net's normalisation of a CT that no SUV reaches, so that the PET is not clipped.
+# Clipping limit for a PET that is normalised by nnU-Net's scheme for CT. No SUV reaches it, so that nothing is clipped.
 UNREACHED_SUV: Final = 1e6
 CHANNELS_SEEN: Final[tuple[str, ...]] = get_args(Channels)
 DIMENSIONS: Final[tuple[int, ...]] = get_args(Dimensions)
@@ -55,8 +55,8 @@ class NetworkPlan(Document):
         trainer: Name of a variant of nnU-Net's trainer, or a user's subclass, `module:Class`.
         starting_weights: Checkpoint of nnU-Net or nnssl, or model package, with the starting weights.
         starting_parts: Parts of the network that start from these weights; the others start at random.
-        starting_stem: First layer of weights for fewer images: `repeat` uses a single channel for all images, `zero`
-            starts the further images with zeros.
+        starting_stem: First layer if the starting weights were trained on fewer images: `repeat` uses a single channel
+            for all images, `zero` starts the further images with zeros.
         starting_weights_digest: Digest of the starting weights, which `plan_networks` fills in.
     """
 
@@ -128,8 +128,8 @@ _NNUNET: Final = NetworkPlan(
 # Number of digits of a sha256 in messages.
 _SHOWN_DIGITS: Final = 12
 # Options that the command line cannot set. A message names only the preset.
-_OF_PRESET: Final = ("network", "optimiser", "validation_iterations")
-# Also set by the preset. A message names them, since presets of earlier versions had other values.
+_PRESET_OPTIONS: Final = ("network", "optimiser", "validation_iterations")
+# Other options that only the preset sets. A message names them, since presets of earlier versions had other values.
 _CHANGED_IN_PRESETS: Final = ("batch_dice", "pet_scale")
 PRESETS: Final = {
     "short": NetworkPlan(),
@@ -168,8 +168,8 @@ def describe_differences(trained: NetworkPlan, plan: NetworkPlan) -> str:
 
 
 def _list_options(plan: NetworkPlan) -> dict[str, str]:
-    """List the options that define a plan, with their values."""
-    values = {name: value for name, value in plan.identity().items() if name not in _OF_PRESET}
+    """List the options that distinguish plans, with their values as text."""
+    values = {name: value for name, value in plan.identity().items() if name not in _PRESET_OPTIONS}
     weights = values.pop("starting_weights_digest")
     values["starting_weights"] = "none" if weights is None else weights[:_SHOWN_DIGITS]
     texts = {

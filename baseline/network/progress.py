@@ -1,4 +1,4 @@
-"""Progress of a training: one line for each epoch, the time left, and the end by SIGTERM or Ctrl-C."""
+"""Progress of a training: one line for each epoch, the time left, and interruptions by SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from contract import labels
 from contract.errors import HecktorError
 
 # The time of an epoch is estimated from this number of epochs.
-_RECENT: Final = 10
+_RECENT_EPOCHS: Final = 10
 
 
 def read_epoch_seconds(log: Any) -> list[float]:
-    """Read the seconds of each finished epoch in the log of nnU-Net's trainer, also before a resumption."""
+    """Read the seconds of each finished epoch in the log of nnU-Net's trainer, including those before a resumption."""
     starts, ends = (log.get_value(f"epoch_{edge}_timestamps", step=None) for edge in ("start", "end"))
     return [float(end - start) for start, end in zip(starts, ends, strict=True)]
 
@@ -37,7 +37,7 @@ def format_epoch(job: str, epochs: int, log: Any, seconds: Sequence[float]) -> s
     values = log.get_value("dice_per_class_or_region", step=-1)
     named = zip((labels.NAMES[label] for label in labels.FOREGROUND), values, strict=True)
     dice = ", ".join(f"{name} {value:.3f}" for name, value in named)
-    left_s = max(0, epochs - len(seconds)) * statistics.median_low(seconds[-_RECENT:])
+    left_s = max(0, epochs - len(seconds)) * statistics.median_low(seconds[-_RECENT_EPOCHS:])
     return (
         f"{job}: epoch {len(seconds)} of {epochs}, loss {training:.3f}, validation {validation:.3f}, "
         f"pseudo-Dice {dice}; {format_duration(left_s)} left"
@@ -61,7 +61,7 @@ def format_duration(seconds: float) -> str:
 # Number of epochs between two checkpoints, the maximum that an interruption can lose.
 SAVE_EVERY: Final = 5
 # Exit status of a shell command that Ctrl-C ended.
-_BY_CTRL_C: Final = 130
+_CTRL_C_STATUS: Final = 130
 
 
 def raise_at_sigterm() -> Any:
@@ -78,7 +78,7 @@ def raise_at_sigterm() -> Any:
 
 @contextmanager
 def explain_interruption() -> Iterator[None]:
-    """Raise a `HecktorError` at SIGTERM and Ctrl-C that tells which training progress is lost."""
+    """Raise a `HecktorError` at SIGTERM and Ctrl-C that says which progress of the training is lost."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread receives signals
         return
@@ -111,7 +111,7 @@ def exit_at_interrupt(message: str) -> Iterator[None]:
         if os.getpid() == owner:
             sys.stderr.write(f"\nerror: interrupted: {message}\n")
             sys.stderr.flush()
-        os._exit(_BY_CTRL_C)
+        os._exit(_CTRL_C_STATUS)
 
     original = signal.signal(signal.SIGINT, stop)
     try:

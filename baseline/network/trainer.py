@@ -1,10 +1,10 @@
-"""nnU-Net's trainer with the options of the plan, and its batches with seeds and patches without a PET.
+"""nnU-Net's trainer with the options of the plan, seeded augmentation workers and dropout of the PET.
 
 The class of a training inherits from `Supervision`, the user's trainer if the plan has one, and `Recipe`, in this
 order. A method of the user's class therefore replaces the method of the plan's recipe, and may call it through
 `super()`.
 
-With the seeds of the workers `--seed` reproduces a training, and no two workers draw the same sequence. nnU-Net's own
+Since the workers are seeded, `--seed` reproduces a training, and no two workers draw the same sequence. nnU-Net's own
 workers inherit one torch state from the process that starts them, take NumPy's seed from the operating system, and
 share one queue, so that the order of the batches depends on their speed.
 """
@@ -44,7 +44,7 @@ from contract.packages import CHANNELS
 
 _EXPECTED: Final = (
     "a variant of nnU-Net's by name, such as nnUNetTrainerNoDA, or module:Class, a subclass of nnU-Net's nnUNetTrainer "
-    "in a folder that PYTHONPATH names"
+    "in a folder on PYTHONPATH"
 )
 # nnU-Net's learning rate, which most of its variants keep.
 _NNUNET_RATE: Final = 1e-2
@@ -69,7 +69,7 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
         return rotation, dummy_2d, patch, axes
 
     def get_training_transforms(self, *args: Any, **options: Any) -> Any:
-        """Return nnU-Net's augmentation, with a dropout of the PET."""
+        """Return nnU-Net's augmentation, with dropout of the PET."""
         transforms = super().get_training_transforms(*args, **options)
         if not self.plan.pet_dropout:
             return transforms
@@ -95,7 +95,7 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
         return network
 
     def initialize(self) -> None:
-        """Start from the plan's weights, unless a checkpoint follows."""
+        """Start from the plan's weights, unless a checkpoint is loaded afterwards."""
         super().initialize()
         if self.plan.starting_weights is not None and not Path(self.output_folder, "checkpoint_latest.pth").is_file():
             output_layers = BACKBONES[self.backbone].output_layers
@@ -118,7 +118,7 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
 
 
 class Supervision(nnUNetTrainer):  # type: ignore[misc]
-    """The run of a training: seeds, length, checkpoints, one line for each epoch, and the end."""
+    """Course of a training: seeds, length, checkpoints, one line for each epoch, and the end of its processes."""
 
     plan: NetworkPlan
     backbone: str
@@ -186,7 +186,7 @@ class HecktorTrainer(Supervision, Recipe):
 
 
 def make_trainer_class(name: str | None) -> type[Supervision]:
-    """Return `HecktorTrainer`, or make a class with a variant of nnU-Net or the user's `module:Class` inside.
+    """Return `HecktorTrainer`, or make its subclass with a variant of nnU-Net or the user's `module:Class`.
 
     Raises:
         HecktorError: The module or class is not found, or is not a subclass of nnU-Net's trainer.
@@ -199,7 +199,7 @@ def make_trainer_class(name: str | None) -> type[Supervision]:
     except (ImportError, AttributeError, ValueError) as problem:
         raise HecktorError("--trainer", f"found {name} ({problem})", _EXPECTED) from None
     if not isinstance(user, type) or not issubclass(user, nnUNetTrainer) or user is nnUNetTrainer:
-        raise HecktorError("--trainer", f"found {name}, which is not one", _EXPECTED)
+        raise HecktorError("--trainer", f"found {name}, which is not a trainer", _EXPECTED)
     bases = (user,) if issubclass(user, HecktorTrainer) else (Supervision, user, Recipe)
     return type(TRAINER, bases, {})
 
@@ -234,7 +234,7 @@ def compute_absent_pet(configuration: Mapping[str, Any], intensities: Mapping[st
 
 
 def add_pet_dropout(transforms: ComposeTransforms, probability: float, absent: float) -> ComposeTransforms:
-    """Add a dropout of the PET to nnU-Net's training transforms, with this probability for each patch.
+    """Add dropout of the PET to nnU-Net's training transforms, with this probability for each patch.
 
     The dropout comes last, so that the channel has no noise. `absent` is the value of an absent PET.
     """
@@ -283,7 +283,7 @@ def seed_workers(epoch: int) -> Iterator[list[MultiThreadedAugmenter]]:
     ) -> Any:
         seeds = [int(seed) for seed in sequence.spawn(1)[0].generate_state(num_processes)]
         loader = SeededLoader(data_loader, seeds)
-        # The queue of each worker holds one batch, because more batches of sixteen workers would take gigabytes.
+        # The queue of each worker has one batch, because more batches of sixteen workers would take gigabytes.
         options = {"pin_memory": pin_memory, "wait_time": wait_time}
         augmenters.append(MultiThreadedAugmenter(loader, None, num_processes, 1, **options))
         return augmenters[-1]

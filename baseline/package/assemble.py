@@ -59,7 +59,7 @@ class PackageRequest:
         normalised_over: Extent of the training images, over which a z-score takes mean and standard deviation: whole
             scans (`scan`), or the head and neck as `hecktor train prepare` crops it (`region`).
         edition: Name of the edition, or path of its declaration; it defines the heads. None takes the edition of the
-            working directory that holds the heads, otherwise the default edition.
+            working directory that contains the heads, otherwise the default edition.
         channels: Numbers of the trainings' channels by name, such as CT and PET: one entry for all, or one for each
             folder; None if each `dataset.json` has these names.
         labels: Numbers of GTVp and GTVn in the same way.
@@ -98,7 +98,7 @@ class WrittenPackage:
 
 @dataclass(frozen=True)
 class _Training:
-    """A results folder, its first checkpoint, its plans with only the trained configuration, and its numbers."""
+    """A results folder, its first checkpoint, its plans with only the trained configuration, and its numbering."""
 
     results: NnunetResults
     first: Checkpoint
@@ -139,7 +139,7 @@ class _Training:
         """Return a note for each file that no checkpoint confirms."""
         files = {"plans.json": self.first.plans, "dataset.json": self.first.dataset}
         return [
-            f"{file} of {self.results.name} is taken as it is: {self.first.name} does not record its own"
+            f"{file} of {self.results.name} is taken as it is: {self.first.name} has no copy of it"
             for file, record in files.items()
             if not record
         ]
@@ -246,7 +246,7 @@ def _read_trainings(request: PackageRequest, names: tuple[str, ...]) -> list[_Tr
 
 
 def _repeat_option(option: str, values: Sequence[_Option] | None, folders: int) -> Sequence[_Option | None]:
-    """Return the value of an option for each folder; a single value holds for all folders, None for no option.
+    """Return the value of an option for each folder; a single value applies to all folders, None means no option.
 
     Raises:
         ModelPackageError: There are several values, but not one for each folder.
@@ -351,7 +351,7 @@ def _describe_masks_of_heads(request: PackageRequest, entry: dict[str, Any]) -> 
     is_of_all = all(work in folder.resolve().parents for folder in request.nnunet)
     if len(request.nnunet) < 2 or is_of_all:
         return entry, ()
-    masks = f"{OUT_OF_FOLD_MASKS} of {work.name} alone"
+    masks = f"{OUT_OF_FOLD_MASKS} of {work.name} only"
     note = f"heads: fitted on {masks}; `hecktor train heads --average` fits them on the masks of all networks"
     return {"heads_fitted_on": masks}, (note,)
 
@@ -359,7 +359,7 @@ def _describe_masks_of_heads(request: PackageRequest, entry: dict[str, Any]) -> 
 def _note_normalisation(
     trainings: Sequence[_Training], custom: CustomMember | None, normalised_over: str
 ) -> tuple[str, ...]:
-    """Return a note on the part of a scan that gives mean and spread, if a scheme needs them."""
+    """Return a note on the part of a scan that gives mean and standard deviation, if a scheme needs them."""
     schemes = [scheme for training in trainings for scheme in training.configuration["normalization_schemes"]]
     if custom is not None:
         schemes += [channel.normalisation for channel in custom.declaration.channels]

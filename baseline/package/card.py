@@ -1,6 +1,6 @@
 """The model card: data, licence, intended use, expected figures and limits of a package, on one page.
 
-It holds no dates and no machine names: the same working directory gives the same bytes.
+It contains no dates and no machine names, so that the same working directory gives the same bytes.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ def read_description(path: Path | None) -> dict[str, str]:
     return dict(DEFAULTS) if path is None else read_document(path, Description).model_dump()
 
 
-def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
+def make_model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
     """Make the card of a working directory's model, as Markdown.
 
-    The step `heads` has been run. If the step `report` has not been run, the card says which figures are missing.
+    The step `heads` must have been run. If the step `report` has not been run, the card says which figures are missing.
     `description` has every key of `DEFAULTS`.
     """
     cases, edition, preparation = read_cases(work), read_training_edition(work), read_preparation(work)

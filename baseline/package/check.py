@@ -29,14 +29,14 @@ _DATASET: Final = "dataset.json"
 _REASONS: Final = f"""\
 A Dice below {MIN_DICE} has one of these reasons:
 - nnUNetv2_predict ran with other folds, another checkpoint, --disable_tta or another step size than the package;
-- the package was made with --postprocessing, or --normalised-over does not say how the training images were cut;
+- the package was made with --postprocessing, or with a --normalised-over that does not match the training images;
 - --passes limits the network.
 """
 
 
 @dataclass(frozen=True)
 class CheckedCase:
-    """The Dice of each lesion label between two masks of a case; None where both masks lack the label."""
+    """The Dice of each lesion label between two masks of a case; None for a label that neither mask has."""
 
     patient_id: str
     dice: Mapping[str, float | None]
@@ -44,7 +44,7 @@ class CheckedCase:
 
 @dataclass(frozen=True)
 class ModelCheck:
-    """What to compare.
+    """The package and the masks to compare, and the options of the prediction.
 
     Attributes:
         package: Model package, a folder or `.tar.gz`.
@@ -124,7 +124,7 @@ def _compare(
     from contract.packages import open_package
 
     with open_package(check.package) as folder:
-        # Other tiles than nnU-Net's would give another mask, above all by a network after a short training.
+        # Other tiles than nnU-Net's would give another mask, especially with a network after a short training.
         predictor = Predictor(folder, device=check.device, passes=check.passes, code=check.code, whole_scan=True)
         for case, path in cases:
             nnunet_mask = read_volume(path)
@@ -133,7 +133,7 @@ def _compare(
                 raise InputError(path.name, differences[0], f"the grid of {case.ct.name}")
             if prediction.mask is None or prediction.record.segmented_by != "network":
                 by = prediction.record.segmented_by
-                raise HecktorError(case.patient_id, f"a mask by {by or 'a fallback'}", "a mask by the network")
+                raise HecktorError(case.patient_id, f"a mask from {by or 'a fallback'}", "a mask from the network")
             dice = {
                 labels.NAMES[label]: compute_dice(prediction.mask == label, nnunet_mask.array == number)
                 for label, number in zip(labels.FOREGROUND, lesions, strict=True)
@@ -148,7 +148,7 @@ def compute_dice(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_]) ->
 
 
 def _read_dataset(folder: Path) -> dict[str, Any]:
-    """Read `dataset.json`, which `nnUNetv2_predict` leaves next to its masks."""
+    """Read `dataset.json`, which `nnUNetv2_predict` writes next to its masks."""
     path = folder / _DATASET
     if not path.is_file():
         raise InputError("--nnunet-masks", f"no {_DATASET} in {folder.absolute()}", "a folder of nnUNetv2_predict")

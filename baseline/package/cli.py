@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _require_heads(path: Path | None) -> None:
-    """Raise `HecktorError` if heads are absent, but exist for the reference masks (`train heads --masks reference`)."""
+    """Raise `HecktorError` if there are only heads for the reference masks (`train heads --masks reference`)."""
     if path is None or path.exists():
         return
     reference_heads = path.parent / "reference_masks" / path.name
@@ -63,7 +63,7 @@ def _require_heads(path: Path | None) -> None:
 
 
 def parse_package_output(text: str) -> Path:
-    """Parse where to write a model package; raise `argparse.ArgumentTypeError` for an archive except `.tar.gz`."""
+    """Parse the path of a new model package; raise `argparse.ArgumentTypeError` for an archive other than `.tar.gz`."""
     if text.lower().endswith((".tgz", ".tar", ".zip")):
         raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME.tar.gz, or the name of a folder")
     return Path(text)
@@ -117,7 +117,8 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", help="name of the package (default: names of the data set and of the folder)")
     add_edition_option(parser, f"edition of the training of --heads, else {DEFAULT_EDITION}")
     parser.add_argument(
-        "--task", help="task that the networks are for, in an edition whose tasks have different channels: mid-rt"
+        "--task",
+        help="task that the networks are for, in an edition whose tasks have different channels, such as mid-rt",
     )
     return parser
 
@@ -157,5 +158,5 @@ def _add_training_options(parser: argparse.ArgumentParser) -> None:
         type=parse_lesion_numbers,
         action="append",
         metavar="GTVp=1,GTVn=2",
-        help="numbers of the labels in the training, if dataset.json has other names; repeated as --channels",
+        help="numbers of the labels in the training, if dataset.json has other names; may be repeated like --channels",
     )

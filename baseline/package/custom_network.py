@@ -18,7 +18,7 @@ from contract.packages import CHANNEL_NUMBERS
 
 # Kind of the reference, for messages.
 _KIND = "network"
-# Name of the class in a folder of code if the user names none.
+# Default name of the class in a folder of code.
 _DEFAULT_CLASS = "Network"
 
 _Size = Annotated[int, Field(gt=0, le=1024)]
@@ -41,10 +41,10 @@ class NetworkDeclaration(Document):
         channels: Pairs of one of the edition's channels (CT, PET, or an MR or a structure of a mask) and a
             normalisation: the name of one of nnU-Net's four, a window (low, high) that becomes 0 to 1, or a function
             from an array (z, y, x), CT in HU and PET in SUV, to one of the same shape.
-        labels: Names of the outputs, in their order; all except GTVp and GTVn count as background.
+        labels: Names of the outputs, in their order; all except GTVp and GTVn are background.
         mirror_axes: Axes of (z, y, x) along which a patch may be mirrored.
         returns: Logits, or probabilities that sum to 1.
-        half_precision: Call the network under torch's autocast: float16 on a card, bfloat16 on a CPU that has it.
+        half_precision: Call the network under torch's autocast: float16 on a GPU, bfloat16 on a CPU that has it.
         intensities: For CTNormalization, by the channel's number: mean, std, percentile_00_5 and percentile_99_5.
     """
 
@@ -60,7 +60,7 @@ class NetworkDeclaration(Document):
     @model_validator(mode="after")
     def _check_labels_and_channels(self) -> NetworkDeclaration:
         if len(set(self.labels)) != len(self.labels) or not set(labels.NAMES.values()) <= set(self.labels):
-            raise ValueError(f"labels {', '.join(labels.NAMES.values())}, each once, perhaps with others")
+            raise ValueError(f"labels {', '.join(labels.NAMES.values())}, each once, possibly with others")
         for number, channel in enumerate(self.channels):
             if not is_known(channel.normalisation):
                 raise ValueError(f"a normalisation of channel {number}: {KNOWN}, or a function")
@@ -69,7 +69,7 @@ class NetworkDeclaration(Document):
         return self
 
     def to_configuration(self, reference: str, channels: Sequence[str]) -> dict[str, Any]:
-        """Return the network as a configuration of nnU-Net's plans; `channels` are the edition's."""
+        """Return the network as a configuration of nnU-Net's plans; `channels` names the edition's channels."""
         outputs = {"labels": list(self.labels), "returns": self.returns, "half_precision": self.half_precision}
         return {
             "spacing": list(self.spacing_mm[::-1]),
@@ -123,7 +123,7 @@ def load_custom_member(
 
     Raises:
         HecktorError: --code is not a single folder, or a folder of weights does not exist or is empty.
-        ModelPackageError: The code cannot be imported, lacks the class, or its declaration is wrong.
+        ModelPackageError: The code cannot be imported, does not contain the class, or its declaration is invalid.
     """
     if reference is None:
         if len(code.folders) != 1:
@@ -140,7 +140,7 @@ def load_custom_member(
 
 
 def _read_declaration(network: Any, reference: str, channels: Sequence[str]) -> NetworkDeclaration:
-    """Read the attributes of a custom class; raise `ModelPackageError` if one of them is wrong.
+    """Read the attributes of a custom class; raise `ModelPackageError` if one of them is invalid.
 
     `channels` are the names of the edition's channels.
     """

@@ -76,7 +76,7 @@ def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> 
         checkpoint: `final` or `best`.
 
     Raises:
-        ModelPackageError: The folder lacks a file or a fold.
+        ModelPackageError: A file or a fold is missing in the folder.
     """
     require_nnunet_results(folder)
     folder = folder.resolve()
@@ -92,7 +92,7 @@ def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> 
 
 
 def read_trained_plans(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the plans with only the configuration `name`, which has its inherited values.
+    """Return the plans with only the configuration `name`, including its inherited values.
 
     Raises:
         ModelPackageError: The algorithm cannot run a network with this configuration.
@@ -143,7 +143,7 @@ def _find_checkpoint(folder: Path, fold: str, kind: str) -> Path:
 
 
 def _check_configuration(configuration: Mapping[str, Any], name: str) -> None:
-    """Check that the algorithm preprocesses as the configuration says."""
+    """Check that the algorithm's preprocessing is what the configuration says."""
     spacing = configuration.get("spacing")
     if not isinstance(spacing, list) or len(spacing) != 3:
         raise ModelPackageError("plans.json", f"{name} has spacing {spacing!r}", "a network of three dimensions")
@@ -211,7 +211,7 @@ def _list_entries(checkpoint: Checkpoint) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class FoldMasks:
-    """Out-of-fold masks by patient ID, the numbers of GTVp and GTVn in them, and a line on their origin."""
+    """Out-of-fold masks by patient ID, the numbers of GTVp and GTVn in them, and a sentence on their origin."""
 
     paths: Mapping[str, Path]
     lesions: tuple[int, ...]
@@ -219,11 +219,11 @@ class FoldMasks:
 
 
 def find_fold_masks(work: WorkFolders, folder: Path, lesions: tuple[int, ...] | None) -> FoldMasks:
-    """Find a mask of each prepared patient by the network of a finished training that held the patient out.
+    """Find the mask of each prepared patient by the network of a finished training that held the patient out.
 
     Args:
         work: The prepared working directory.
-        folder: nnU-Net's results folder, whose `fold_*/validation` hold the masks.
+        folder: nnU-Net's results folder, whose folders `fold_*/validation` have the masks.
         lesions: Numbers of GTVp and GTVn; None if `dataset.json` has these names.
 
     Raises:
@@ -239,7 +239,7 @@ def find_fold_masks(work: WorkFolders, folder: Path, lesions: tuple[int, ...] | 
     if absent:
         expected = (
             "one of each prepared patient (`nnUNetv2_train DATASET CONFIGURATION FOLD --val`, run in the environment "
-            "of that training and not in this one, writes a fold's; docs/own-model.md#fit-heads-on-your-nnu-net)"
+            "of that training, not in this one, writes them for a fold; docs/own-model.md#fit-heads-on-your-nnu-net)"
         )
         actual = f"no mask of {format_names(absent, _MAX_NAMES)}"
         raise InputError(f"{name}/fold_*/validation", actual, expected + describe_id_difference(unprepared, absent))

@@ -155,10 +155,10 @@ def export_archive(target: Path, contents: PackageContents) -> Path:
 def verify_package(root: Path, code: Code | None = None) -> ModelPackage:
     """Load a package, load every fold into its network and normalise an empty image.
 
-    Custom networks, whose behaviour is unknown, also answer one empty patch.
+    Custom networks, whose behaviour is unknown, also process one empty patch.
 
     Raises:
-        ModelPackageError: A part of the package cannot be loaded or does not answer.
+        ModelPackageError: A part of the package cannot be loaded, or a custom network or hook fails.
     """
     package = load_package(root, code)
     try:
@@ -272,7 +272,8 @@ def _write_networks(folder: Path, members: Sequence[EnsembleMember | CustomMembe
 def _merge_plans(members: Sequence[EnsembleMember | CustomMember]) -> tuple[dict[str, Any], list[str]]:
     """Merge the members' plans; return them and the name of each member's configuration.
 
-    The first plans give the intensities. Another member's configuration names its own, and its axes, if they differ.
+    The first plans give the intensities. The configuration of another member has its own intensities and axes if they
+    differ.=>
     """
     first = next((member.plans for member in members if isinstance(member, EnsembleMember)), _NO_PLANS)
     configurations: dict[str, Any] = {}
@@ -351,13 +352,13 @@ def _write_weights(checkpoint: Checkpoint, path: Path, network: nn.Module) -> No
         ModelPackageError: The weights do not fit the network, or float16 cannot represent them.
     """
     _check_shapes(checkpoint.name, checkpoint.weights, network)
-    # A checkpoint holds a shared tensor under each of its names; only the first one is written.
+    # A checkpoint has a shared tensor under each of its names; only the first one is written.
     weights = {
         name: _convert_to_half(checkpoint.weights[name]).contiguous().clone() for name, _ in iterate_tensors(network)
     }
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):
-            raise ModelPackageError(checkpoint.name, f"{name} holds NaN, infinity or a number beyond float16")
+            raise ModelPackageError(checkpoint.name, f"{name} contains NaN, infinity or a number beyond float16")
     path.write_bytes(save(weights))  # `save_file` ignores the umask
 
 

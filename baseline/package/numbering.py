@@ -46,7 +46,7 @@ class Numbering:
     """Numbers of channels and lesions in a training.
 
     Attributes:
-        channels: The training's number of each of the edition's channels that it has, by name.
+        channels: Number in the training of each channel that the training sees, by the edition's name.
         lesions: The training's numbers of GTVp and GTVn.
         names: The edition's channels.
     """
@@ -133,13 +133,13 @@ def _read_channels(dataset: Mapping[str, Any], names: Sequence[str]) -> dict[int
 
 
 def _read_labels(dataset: Mapping[str, Any]) -> dict[int, str]:
-    """Read the names of the two lesion labels by their numbers; the names may have other wording."""
+    """Read the names of the two lesion labels by their numbers; the names may differ from the edition's names."""
     content = dataset.get("labels")
     usual = {name: value for value, name in labels.NAMES.items()}
     number_of = {str(name): number for name, number in content.items()} if isinstance(content, dict) else {}
     if any(isinstance(number, list | tuple) for number in number_of.values()):
         raise ModelPackageError("dataset.json", f"labels {content!r} with regions", f"plain labels {usual!r}")
-    # nnU-Net does not predict the label to ignore.
+    # nnU-Net does not predict the label `ignore`.
     name_of = {number: name for name, number in number_of.items() if name.casefold() != "ignore"}
     background = name_of.pop(labels.BACKGROUND, "").casefold()
     if background != labels.NAMES[labels.BACKGROUND] or name_of.keys() != set(labels.FOREGROUND):

@@ -1,1 +1,1 @@
-"""Rules on lesions (`hecktor train postprocess`): lesions, score, choice, application."""
+"""Fit rules on lesions, and apply them to the out-of-fold masks (`hecktor train postprocess`)."""

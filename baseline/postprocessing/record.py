@@ -1,4 +1,4 @@
-"""Document `postprocessing.json` for later steps, report and console; the module loads no network library."""
+"""The document `postprocessing.json`, which later steps and the report read; no network library is loaded here."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ class PostprocessingRecord(Document):
     Attributes:
         format_version: Version of the file.
         edition: Name of the edition.
-        rules: Rules found on all patients, which only the package uses; empty if `why_not` holds a reason.
+        rules: Rules found on all patients, which only the package uses; empty if `why_not` has a reason.
         patients: Number of patients with a reference.
         why_not: Reason why there are no rules; empty if there are rules.
         weights: Weight of each metric in the score.
         titles: Titles of the metrics.
         cross_fitted: Gain of each metric with folds and with centres left out.
-        rules_by_group: Rules found without each fold, which filter the masks of the fold, and without each centre.
+        rules_by_group: Rules found without each fold, which filter the fold's masks, and rules found without each
+            centre.
         decisions: Reason why each rule was not accepted; empty for an accepted rule.
         made_from: Digest of all inputs.
     """
@@ -96,7 +97,7 @@ def _parse_record(content: object, name: str) -> PostprocessingRecord:
 
 
 def load_current_record(work: WorkFolders) -> PostprocessingRecord | None:
-    """Load `postprocessing.json` if it made the current masks and features; None otherwise."""
+    """Load `postprocessing.json` if the current masks and features belong to it; None otherwise."""
     return _load_if_current(work.postprocessing_json, work.features_json)
 
 
@@ -108,7 +109,7 @@ def _load_if_current(path: Path, features_json: Path) -> PostprocessingRecord | 
 
 
 def is_recorded(work: WorkFolders, made_from: str) -> bool:
-    """Return whether `postprocessing.json` holds the result of these inputs; a damaged or older file does not."""
+    """Return whether `postprocessing.json` has the result of these inputs; a damaged or older file does not have it."""
     try:
         return work.postprocessing_json.is_file() and read_record(work.postprocessing_json).made_from == made_from
     except HecktorError:
@@ -129,7 +130,7 @@ def pack_rules(file: Path | None, heads: Path | None, edition: Edition) -> tuple
 
     Args:
         file: A `postprocessing.json`, or a plain object of rules; None to pack no rules.
-        heads: JSON file of the heads, which may have been fitted on masks after rules that are not packed.
+        heads: JSON file of the heads. They may have been fitted on masks that were filtered by rules.
         edition: Edition of the package.
 
     Raises:
@@ -140,7 +141,7 @@ def pack_rules(file: Path | None, heads: Path | None, edition: Edition) -> tuple
         record = None if path is None else _load_if_current(path, path.parent / "features.json")
         if path is None or record is None or record.why_not:
             return {}, []
-        problem = "the heads were fitted after the postprocessing rules of"
+        problem = "the heads were fitted on masks that were filtered by the postprocessing rules of"
         return {}, [f"{problem} {path.name}, which are not packed; add --postprocessing {path}"]
     content = read_json(file, error=ModelPackageError)
     if not isinstance(content, dict) or "rules" not in content:
@@ -176,5 +177,5 @@ def summarise_postprocessing(work: WorkFolders) -> str:
             f"  score, limits found without the patient's {split[:-1]}: {gain.unfiltered:z.4f} to "
             f"{gain.filtered:z.4f}, difference {format_change(gain.difference)}"
         )
-    lines.append("  out-of-fold masks, features and figures have the limits found without the patient's fold")
+    lines.append("  out-of-fold masks, features and figures use the limits found without the patient's fold")
     return "\n".join(lines)

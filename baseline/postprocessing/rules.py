@@ -1,4 +1,4 @@
-"""Rules on lesions by the edition's own score, and their gains for patients that did not choose them.
+"""Rules on lesions that raise the edition's score, and their gains for patients who were not used to choose them.
 
 The lesions of the out-of-fold masks are measured once, so that their removal needs no images.
 """
@@ -40,13 +40,13 @@ Floats = npt.NDArray[np.float64]
 # Columns of `PatientLesions.counts`.
 COUNTS: Final = ("gtvp_common", "gtvp_predicted", "gtvn_common", "gtvn_predicted", "nodes", "true_nodes")
 _CONNECTIVITY: Final = 26
-_MEASURED: Final = ("gtvp_dsc_mean", "gtvn_dsc_mean", "gtvp_dsc_agg", "gtvn_dsc_agg", "gtvn_f1_agg")
+_MASK_METRICS: Final = ("gtvp_dsc_mean", "gtvn_dsc_mean", "gtvp_dsc_agg", "gtvn_dsc_agg", "gtvn_f1_agg")
 _PARTS: Final = {"dsc_agg_mean": {"gtvp_dsc_agg": 0.5, "gtvn_dsc_agg": 0.5}}
 # A rule must raise the masks' part of the score by this fraction of the weights of masks, and by more than the standard
 # deviation of its gain.
 MIN_GAIN: Final = 0.001
-# The cross-fitted gain must exceed this number of its standard deviations. So at most one null cohort in twenty gets a
-# rule (`tests/baseline/postprocessing/null_cohorts.py`).
+# The cross-fitted gain must exceed this number of its standard deviations, so that at most one in twenty null cohorts,
+# on which rules have no effect, gets a rule (`tests/baseline/postprocessing/null_cohorts.py`).
 MIN_GAIN_DEVIATIONS: Final = 2.5
 _VOLUMES_ML: Final = (0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0)
 # Limits of each rule, in the order in which the rules are fitted.
@@ -161,13 +161,13 @@ def make_mask_score(edition: Edition) -> MaskScore:
     task = build_profile(edition).task(find_mask_task(edition))
     rules = next(profile.rules for profile in task.answers.values() if profile.answer.kind == "mask")
     if not isinstance(rules, MaskRules):
-        raise TypeError(f"{edition.name}: rules of a mask expected")
+        raise TypeError(f"{edition.name}: expected the rules of a mask")
     weights: dict[str, float] = {}
     for name, weight in _collect_weights(task.ranking.schemes[task.ranking.official], task).items():
         metric = task.metrics.get(name)
         measure = name if metric is None or metric.metric is None else metric.metric.name
         for part, share in _PARTS.get(measure, {measure: 1.0}).items():
-            if part in _MEASURED:
+            if part in _MASK_METRICS:
                 weights[part] = weights.get(part, 0.0) + weight * share
     titles = {SCORE: "Score, as far as masks change it"}
     titles |= {name: metric.title for name, metric in task.metrics.items()}
@@ -217,14 +217,14 @@ class MaskCohort:
         return result
 
     def metrics(self, counts: Floats) -> dict[str, WeightedMetric]:
-        """Make the score and each of its metrics, functions of the patients' weights."""
+        """Make the score and each of its metrics as functions of the patients' weights."""
         columns = dict(zip(COUNTS, counts.T, strict=True))
         metrics = {name: self._metric(name, columns) for name in self.score.weights}
         total = WeightedSum([(weight, metrics[name]) for name, weight in self.score.weights.items()])
         return {SCORE: total, **metrics}
 
     def total(self, rules: PostprocessingRules) -> WeightedMetric:
-        """Make the score after the rules, a function of the patients' weights."""
+        """Make the score after the rules as a function of the patients' weights."""
         if rules not in self._totals:
             self._totals[rules] = self.metrics(self.counts(rules))[SCORE]
         return self._totals[rules]
@@ -247,7 +247,7 @@ class MaskCohort:
 def find_limit(cohort: MaskCohort, name: str, base: PostprocessingRules, members: Floats) -> PostprocessingRules:
     """Add the best limit of one rule to `base` for the patients with weight 1 in `members`, (patients,).
 
-    Among equal limits the lowest is taken. Without a gain that counts `base` is returned.
+    The lowest of equally good limits is taken. If no limit gains enough, `base` is returned.
     """
     patients = len(members)
     samples = np.random.default_rng(_SEED).multinomial(patients, np.full(patients, 1 / patients), _DRAWS) * members
@@ -266,7 +266,7 @@ def _score(cohort: MaskCohort, rules: PostprocessingRules, members: Floats) -> f
 class FittedRules:
     """Rules of all patients, and of the patients without each group, by split and group (fold or centre).
 
-    `decisions` holds, for each rule, why it was not accepted; empty if it was accepted.
+    `decisions` has the reason why each rule was not accepted; it is empty for an accepted rule.
     """
 
     rules: PostprocessingRules

@@ -43,7 +43,7 @@ from contract.packages import NO_RULES, PostprocessingRules
 _Labels = npt.NDArray[np.uint8]
 _Float = npt.NDArray[np.float32]
 
-# With fewer patients a single lesion changes the score by more than a rule can gain.
+# With fewer patients, a single lesion changes the score by more than a rule can gain.
 MIN_PATIENTS: Final = 30
 # Probabilities are stored in steps of 1 / 255; half a step is used for 0.
 _STEPS: Final = 255.0
@@ -52,8 +52,8 @@ _STEPS: Final = 255.0
 def postprocess(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
     """Write `postprocessing.json`, and filtered masks and features; return the features by patient ID.
 
-    `features` belong to the unfiltered masks. Nothing is done for unchanged probabilities, references and splits. If
-    no rule gains, or if there are too few patients, masks and features stay unfiltered and the file holds the reason.
+    `features` belong to the unfiltered masks. Nothing is done for unchanged probabilities, references and splits. If no
+    rule gains, or if there are too few patients, masks and features stay unfiltered and the file has the reason.
     """
     cases, key = read_cases(work), _compute_key(work)
     cached: dict[str, Features] | None = load_cached(work.features_json, key)
@@ -138,7 +138,7 @@ def _find_obstacle(scored: Sequence[ReleaseCase]) -> str:
     if len(scored) < MIN_PATIENTS:
         return f"{len(scored)} patients with a reference, expected at least {MIN_PATIENTS}"
     if len({case.centre for case in scored}) < 2:
-        return "all patients are from one centre, but a rule must hold with a centre left out"
+        return "all patients are from one centre, but a rule must also gain with a centre left out"
     return ""
 
 
@@ -163,7 +163,7 @@ def read_logits(work: WorkFolders, patient_id: str) -> _Float:
         with np.load(path) as content:
             gtvp, gtvn = content["gtvp"], content["gtvn"]
     except (OSError, ValueError, KeyError, EOFError) as problem:
-        expected = "probabilities, as `hecktor train heads` writes"
+        expected = "probabilities as written by `hecktor train heads`"
         raise InputError(path.name, f"unreadable ({problem})", expected) from None
     background = _STEPS - np.minimum(gtvp.astype(np.float32) + gtvn, _STEPS)
     steps = np.stack([background, gtvp.astype(np.float32), gtvn.astype(np.float32)])
@@ -224,8 +224,8 @@ def filter_patient(
 ) -> tuple[str, Features | None]:
     """Write a patient's filtered mask; return patient ID and features, None if the rules changed nothing.
 
-    `rules_of` holds rules by patient ID. A voxel of the unfiltered mask is removed if the nearest lesion on the
-    network's grid is removed.
+    `rules_of` has rules by patient ID. A voxel of the unfiltered mask is removed if the nearest lesion on the network's
+    grid is removed.
     """
     from baseline.network.out_of_fold import measure_segmentation  # imports torch
 

@@ -1,9 +1,9 @@
 """Cases of the challenge's release: one frozen record for each patient, and all problems of folders and tables.
 
-A release has one folder for each task, or one folder for all answers. A folder holds `<ID>/<ID>__CT.nii.gz` and
+A release has one folder for each task, or one folder for all answers. A folder contains `<ID>/<ID>__CT.nii.gz` and
 `<ID>/<ID>__PT.nii.gz`, the mask `<ID>/<ID>.nii.gz`, and in Task 2 for some patients `<ID>__CTPlanning.nii.gz` and
-`<ID>__RTDOSE.nii.gz`. Its CSV file holds clinical variables and outcomes, and each impossible value is an error. A
-patient is identified by the ID across all folders.
+`<ID>__RTDOSE.nii.gz`. Its CSV file contains clinical variables and outcomes, and each impossible value is an error. A
+patient has the same ID in all folders.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CellReader = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class ReleaseCase:
-    """One training patient, as in `cases.json`; a file that the release lacks is None.
+    """One training patient, as in `cases.json`; a file that does not exist is None.
 
     Attributes:
         patient_id: ID of the patient.
@@ -70,8 +70,8 @@ class ReleaseCase:
         suv_factor: Factor from Bq/ml to SUV.
         channels: Channels of the networks (`Algorithm.channels`).
         registered: Images and masks of an earlier visit by the input's name, in an edition of MR.
-        release: Folder of `--release`, which holds the files. `cases.json` has paths relative to this folder, because
-            the folder may be copied or moved.
+        release: Folder of `--release`, which contains the files. `cases.json` has paths relative to this folder,
+            because the folder may be copied or moved.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -167,7 +167,7 @@ def list_head_specs(edition: Edition) -> tuple[AnswerSpec, ...]:
 
 
 def event_key(answer: AnswerSpec) -> str:
-    """Return the key of an outcome in records: the event's column in small letters, or the name of a class."""
+    """Return the key of an outcome in records: the event's column in lower case, or the name of a class."""
     return answer.columns["event"].lower() if answer.kind == "risk" else answer.name
 
 
@@ -189,7 +189,7 @@ class Release:
 
     Attributes:
         folder: Folder of `--release`.
-        root: The same folder, or the folder above it that holds the table.
+        root: The same folder, or the folder above it that contains the table.
         cases: Patients, also patients with errors if they could be read.
         problems: Problems of folders and tables.
     """
@@ -203,7 +203,7 @@ class Release:
 def read_release(root: Path, edition: Edition, allow_missing: Collection[str] = ()) -> Release:
     """Read all folders and tables of the release; no image is opened.
 
-    The tables may lack the outcomes of the answers `allow_missing`.
+    The outcomes of the answers `allow_missing` may be absent from the tables.
     """
     folder, layout = root.absolute(), read_layout(root, edition)
     tables = {task: read_table(path, layout.name(path), edition) for task, path in layout.tables.items()}
@@ -322,8 +322,8 @@ def read_values(table: ReleaseTable, edition: Edition) -> dict[str, Values]:
 def _check_follow_up(row: Row, values: Values, patient: str, table: ReleaseTable, algorithm: Algorithm) -> None:
     """Report a time without event or an event without time.
 
-    If the algorithm has other answers, the outcome counts as missing. Otherwise the patient's row has no use, which is
-    an error.
+    If the algorithm has other answers, the outcome counts as missing. Otherwise the patient's row is of no use, which
+    is an error.
     """
     for answer in (answer for answer in algorithm.head_specs if answer.kind == "risk"):
         time, event = answer.columns["time"], answer.columns["event"]

@@ -39,7 +39,7 @@ _MIN_FRACTION: Final = 0.002
 # The uptake of a tumour is far above the mean of the body, which is SUV 1.
 MIN_PLAUSIBLE_SUV_MAX: Final = 1.0
 
-# Axes (x, y, z) about which a mask may be mirrored by mistake.
+# Axes (x, y, z) along which a mask may be mirrored by mistake.
 _MIRRORED: Final[dict[str, tuple[int, ...]]] = {"x": (0,), "y": (1,), "x and y": (0, 1)}
 _MIRRORED_RATIO: Final = 2.0
 # Twice a prescribed dose; a dose in cGy reaches thousands.
@@ -52,7 +52,8 @@ _Check = Callable[[Volume, ProblemReporter], Iterator[Problem]]
 def check_images(case: ReleaseCase, root: Path, estimate_suv: bool = False) -> tuple[Problem, ...]:
     """Read and check all images of a patient; file names in problems are relative to `root`.
 
-    A PET in Bq/ml without a plausible factor is an error. With `estimate_suv` it is scaled by the body, with a warning.
+    A PET in Bq/ml without a plausible factor is an error. With `estimate_suv` it is scaled by the uptake of muscle and
+    fat, with a warning.
     """
     problems: list[Problem] = []
     volumes: dict[str, Volume] = {}
@@ -276,7 +277,7 @@ def scale_by_factor(pet: Volume, ct: Volume | None, factor: float | None, name: 
         name: Name of the file in the finding.
 
     Returns:
-        The PET, and a finding that tells whether the factor was applied; None without a factor.
+        The PET, and a finding that says whether the factor was applied; None without a factor.
     """
     if factor is None:
         return pet, None

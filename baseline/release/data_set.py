@@ -73,7 +73,7 @@ class DataSet:
 
 
 def read_prepared_ct_and_pet(raw: Path, case: ReleaseCase) -> tuple[Volume, npt.NDArray[np.float32] | None]:
-    """Read the prepared CT and the values of its PET, None for an empty PET; for MR, read the scan, and None."""
+    """Read the prepared scan and the values of the PET; None for an empty PET, and for MR."""
     scan, *channels = (read_volume(path, "float32") for path in image_paths(raw, case))
     return scan, channels[0].array if not case.is_mr and channels[0].array.any() else None
 
@@ -131,7 +131,7 @@ def _prepare_case(item: tuple[ReleaseCase, str], raw: Path, spacing_mm: Spacing)
     inside, lesions_ml = None, {}
     if case.mask is not None:
         reference = read_volume(case.mask, np.uint8)
-        inside = _fraction_inside(reference, region)
+        inside = _compute_fraction_inside(reference, region)
         mask = resample_mask(reference, grid)
         lesions_ml = {
             name: [part.volume_ml for part in components(mask == label, grid)]
@@ -163,7 +163,8 @@ def read_training_case(case: ReleaseCase, notices: Notices) -> tuple[Case, Regio
 def read_training_images(case: ReleaseCase, notices: Notices) -> Case:
     """Read the patient's images as inference does.
 
-    A PET in Bq/ml is scaled by the patient's factor, or by the body if the factor is not plausible, as in inference.
+    A PET in Bq/ml is scaled by the patient's factor, or by the uptake of muscle and fat if the factor is not plausible,
+    as in inference.
     """
     if case.pet is None:
         return read_mr_case({case.channels[0]: case.ct, **case.registered}, case.channels, notices)
@@ -206,7 +207,7 @@ def _remove_other_files(cases: Sequence[ReleaseCase], raw: Path) -> tuple[str, .
     return tuple(removed)
 
 
-def _fraction_inside(reference: Volume, region: Region) -> float:
+def _compute_fraction_inside(reference: Volume, region: Region) -> float:
     index = np.argwhere(reference.array > 0)[:, ::-1]
     if not len(index):
         return 1.0
@@ -217,7 +218,7 @@ def _fraction_inside(reference: Volume, region: Region) -> float:
 
 
 def find_min_lesion_sizes(prepared: Iterable[PreparedCase]) -> MinLesionSizes:
-    """Find the minimum lesion sizes by the reference's lesions on the network's grid.
+    """Compute the minimum lesion sizes from the lesions of the references on the network's grid.
 
     The size is a quarter of the volume that 99% of a label's lesions reach, at least a sphere of 5 mm and at most a
     sphere of 10 mm. A percentile is used because references also have single voxels. A label that no reference has

@@ -1,4 +1,4 @@
-"""Folders of a release, and their problems: missing and shared files, rows and outcomes that do not fit."""
+"""Folders of a release, and their problems: missing or shared files, rows without images, missing outcomes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def read_layout(root: Path, edition: Edition) -> ReleaseFiles:
 
 
 def _find_common_root(root: Path, folders: Sequence[ReleaseFolder]) -> Path:
-    """Return the folder of the release, or the folder above it that holds the table."""
+    """Return the folder of the release, or the folder above it that contains the table."""
     parents = {table.parent for folder in folders for table in folder.tables}
     return min((root, *(path for path in parents if root.is_relative_to(path))), key=lambda p: len(p.parts))
 
@@ -168,7 +168,7 @@ def _report_shared_images(layout: ReleaseFiles) -> None:
 
 
 def _gzip_checksum(path: Path) -> bytes | None:
-    """Read CRC-32 and length of the content from the end of a gzip stream; None if the file is no gzip stream."""
+    """Read CRC-32 and length of the content from the end of a gzip stream; None if the file is not a gzip stream."""
     with path.open("rb") as file:
         if file.read(2) != b"\x1f\x8b" or file.seek(0, 2) < 18:
             return None
@@ -181,7 +181,7 @@ def find_unmatched_patients(
 ) -> list[Problem]:
     """Find rows without images and images without a row, which are errors if no other folder or table has them.
 
-    `centres` holds the known centres of all patients of folders and tables.
+    `centres` has the known centre of each patient of folders and tables.
     """
     problems: list[Problem] = []
     anywhere = {patient for table in tables.values() for patient in table.rows}
@@ -215,7 +215,7 @@ def _find_rows_without_images(
 def find_missing_outcomes(
     layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], edition: Edition, allowed: Collection[str]
 ) -> Iterator[Problem]:
-    """Find answers whose outcome a table lacks: an error unless another table has it or the answer is `allowed`."""
+    """Find answers without outcomes in a table, an error unless another table has them or the answer is `allowed`."""
     anywhere = {column for table in tables.values() for column in table.columns}
     filled = {column for table in tables.values() for row in table.rows.values() for column in row}
     for answer in (answer for algorithm in edition.algorithms for answer in algorithm.head_specs):
@@ -241,7 +241,7 @@ def _describe_unread_columns(table: ReleaseTable, edition: Edition) -> str:
 
 
 def find_missing_masks(layout: ReleaseFiles) -> list[Problem]:
-    """Find patients whose missing mask is no error, because their folders have no masks or only optional masks."""
+    """Find patients whose missing mask is not an error, because their folders have no masks or only optional masks."""
     mask_folders = [folder for folder in layout.folders.values() if folder.has_masks]
     problems = []
     for patient in layout.patients.values():

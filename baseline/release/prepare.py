@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Increment when the checks change, so that cached results of earlier checks are not reused.
 _CHECKS_VERSION: Final = 8
-# Width of the table of problems on the console, in letters.
+# Width of the table of problems on the console, in characters.
 _WIDTH: Final = 118
 _PACKAGES: Final = ("hecktor", "numpy", "SimpleITK", "torch", "nnunetv2")
 
@@ -39,7 +39,7 @@ _PACKAGES: Final = ("hecktor", "numpy", "SimpleITK", "torch", "nnunetv2")
 class CheckedRelease:
     """A release and all its problems, errors first.
 
-    `has_image_checks` is False if the images were not read because of an error that no single case has.
+    `has_image_checks` is False if the images were not read because of an error that concerns the whole release.
     """
 
     release: Release
@@ -74,7 +74,7 @@ def check_release(options: PrepareOptions, work: WorkFolders, jobs: int) -> Chec
 
 
 def _check_allowed(allowed: Sequence[str], release: Release, edition: Edition) -> None:
-    """Check allowed answers; raise `InputError` if the edition lacks an answer, or if its outcome is known."""
+    """Check allowed answers; raise `InputError` if an answer is not in the edition, or if its outcome is known."""
     answers = {answer.name: answer for answer in list_head_specs(edition)}
     for name in allowed:
         if name not in answers:

@@ -43,7 +43,7 @@ class Splits(Document):
         seed: Seed of the folds.
         folds: Balanced folds.
         centres: Patients of each centre, sorted by name; empty for a single centre.
-        balance: Number of patients of each fold by centre and outcome, for a reader of the file.
+        balance: Number of patients of each fold by centre and outcome, for readers of the file.
     """
 
     format_version: Literal[1] = FORMAT_VERSION

@@ -99,7 +99,7 @@ def write_references(
 ) -> Path:
     """Link the reference masks and write centres and outcomes, in the layout that the evaluation reads.
 
-    `answered` holds, by the name of a head's answer, the patients whose outcome counts.
+    `answered` has the patients whose outcome counts, by the name of the head's answer.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -125,7 +125,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def write_mask_edition(edition: Edition, file: Path) -> str:
-    """Return name or file of the edition with only its masks; `file` is written if the edition has other answers."""
+    """Return the name of an edition with only masks, or write such an edition to `file` and return its path."""
     task = build_profile(edition).task(find_mask_task(edition))
     mask = task.algorithm.mask_spec
     if mask is None or not task.has_several_answers:
@@ -252,7 +252,7 @@ def _describe_case(case: ReleaseCase, row: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class WrittenAnswers:
-    """The folders of held-out answers, and the reason for each answer of the heads without a folder."""
+    """The folders of held-out answers, and the reason for each head whose answers are missing."""
 
     folders: list[str]
     missing: dict[str, str]
@@ -261,8 +261,9 @@ class WrittenAnswers:
 def write_answers(work: WorkFolders, output: Path, *, probabilities: bool = False) -> WrittenAnswers:
     """Write the held-out answers into folders below `output`.
 
-    `heads` and the folder of each comparator hold the masks and `answers.csv`, `unfiltered` holds the masks before
-    postprocessing, `reference` holds the reference masks and the outcomes of the patients with answers of the heads.
+    `heads` and the folder of each comparator contain the masks and `answers.csv`. `unfiltered` contains the masks
+    before postprocessing. `reference` contains the reference masks and the outcomes of the patients with answers of the
+    heads.
 
     Args:
         work: Working directory of the training.
@@ -312,7 +313,7 @@ def _collect_rows(record: TargetRecord | None, answer: AnswerSpec, model: str) -
 
 def _make_rows(answer: AnswerSpec, nested: ModelAnswers) -> list[dict[str, Any]]:
     if answer.kind == "risk":
-        # A column of times holds later recurrences as higher values.
+        # In a column of times a higher value means a later recurrence.
         column, sign = ("risk", 1.0) if answer.direction == "risk" else (answer.columns["time"], -1.0)
         return [{column: sign * float(score)} for score in np.asarray(nested.score or (), np.float64)]
     column = answer.columns["class"]
@@ -341,7 +342,7 @@ def _write_masks(masks: Path, folder: Path, cases: Sequence[ReleaseCase]) -> Non
 
 def _write_probabilities(work: WorkFolders, folder: Path, case: ReleaseCase) -> None:
     if not (stored := work.probabilities(case.patient_id)).is_file():  # the masks come from a user
-        expected = "masks by the networks: other masks have no probabilities"
+        expected = "masks from the networks: other masks have no probabilities"
         raise OutputError("--probabilities", f"no {stored.name}", expected)
     grid = read_header(image_path(work.raw, case, 0)).geometry
     with np.load(stored) as arrays:

@@ -37,7 +37,11 @@ BEHIND: Final = "behind"
 BEHIND_OUTSIDE: Final = "behind_outside"
 HEADS: Final = "heads"
 TITLES: Final = {HEADS: "heads", **COMPARATORS}
-MASK_KINDS: Final = {"automatic": "automatic masks", "reference": "reference masks", "cost": "reference less automatic"}
+MASK_KINDS: Final = {
+    "automatic": "automatic masks",
+    "reference": "reference masks",
+    "cost": "reference minus automatic",
+}
 # A head may use all features; the page shows the features with the largest weights.
 MAX_COEFFICIENTS: Final = 20
 
@@ -46,7 +50,7 @@ MAX_COEFFICIENTS: Final = 20
 class TargetEstimates:
     """A target with its record in `cross_validation.json` and the metrics of the heads and the comparators.
 
-    `models` holds estimates by model and by quantity. The quantities are the metric in each kind of cross-validation;
+    `models` has estimates by model and by quantity. The quantities are the metric in each kind of cross-validation;
     `gap`, the metric in nested cross-validation minus the metric with centres left out; and, for a comparator,
     `behind`, the heads' metric minus the comparator's metric in nested cross-validation, and `behind_outside`, the same
     with centres left out. A kind that the cohort does not allow is absent.
@@ -102,14 +106,14 @@ def find_high_risk(scored: KindRecord) -> Flags:
 def make_metric(
     target: Target, outcomes: Outcomes, answers: ModelAnswers, patients: Sequence[int] | None = None
 ) -> WeightedMetric:
-    """Make the target's metric of the answers for `patients`, by their places, or for all patients.
+    """Make the target's metric of the answers for `patients`, given by their positions, or for all patients.
 
     `outcomes` are the outcomes of the same patients.
     """
 
     def select(values: Sequence[Any] | None) -> list[Any]:
         values = values or ()
-        return list(values) if patients is None else [values[place] for place in patients]
+        return list(values) if patients is None else [values[position] for position in patients]
 
     if target.answer.kind == "risk":
         return make_weighted_c_index(outcomes, np.asarray(select(answers.score), np.float64))
@@ -130,25 +134,25 @@ def estimate_on_references(
         The number of patients, and estimates by kind of cross-validation: `automatic`, `reference` and their
         difference, the `cost` of automatic masks. Empty if no kind is in both records.
     """
-    places = _find_common_patients(automatic, reference)
+    positions = _find_common_patients(automatic, reference)
     kinds = [kind for kind in automatic.available if kind in reference.available]
-    if not kinds or not places[0]:
+    if not kinds or not positions[0]:
         return 0, {}
-    outcomes = automatic.outcomes(target.answer).pick(np.array(places[0]))
+    outcomes = automatic.outcomes(target.answer).pick(np.array(positions[0]))
     metrics: dict[str, WeightedMetric] = {}
     for kind in kinds:
-        on_automatic = make_metric(target, outcomes, automatic.kinds[kind], places[0])
-        on_reference = make_metric(target, outcomes, reference.kinds[kind], places[1])
+        on_automatic = make_metric(target, outcomes, automatic.kinds[kind], positions[0])
+        on_reference = make_metric(target, outcomes, reference.kinds[kind], positions[1])
         metrics[f"automatic {kind}"] = on_automatic
         metrics[f"reference {kind}"] = on_reference
         metrics[f"cost {kind}"] = Difference(on_reference, on_automatic)
-    estimates = estimate_unranked(metrics, len(places[0]), bootstraps, seed).by_metric
-    return len(places[0]), {kind: {name: estimates[f"{name} {kind}"] for name in MASK_KINDS} for kind in kinds}
+    estimates = estimate_unranked(metrics, len(positions[0]), bootstraps, seed).by_metric
+    return len(positions[0]), {kind: {name: estimates[f"{name} {kind}"] for name in MASK_KINDS} for kind in kinds}
 
 
 def _find_common_patients(*records: TargetRecord) -> tuple[list[int], list[int]]:
-    """Find the places of the patients of both records, in the order of the first record."""
-    first, second = ({row.id: place for place, row in enumerate(record.patients)} for record in records)
+    """Find the positions of the patients of both records, in the order of the first record."""
+    first, second = ({row.id: position for position, row in enumerate(record.patients)} for record in records)
     names = [name for name in first if name in second]
     return [first[name] for name in names], [second[name] for name in names]
 
@@ -163,7 +167,7 @@ class Coefficient:
 
     @property
     def size(self) -> float:
-        """The larger absolute value of the shipped weight and the mean over the folds."""
+        """Return the larger absolute value of the shipped weight and the mean over the folds."""
         mean = float(np.mean(self.folds)) if self.folds else 0.0
         return max(abs(self.shipped or 0.0), abs(mean))
 

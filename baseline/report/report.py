@@ -52,8 +52,8 @@ _WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
 _PICTURES: Final = "index_files"
 _POSTPROCESSING: Final = (
     "Rules on 26-connected lesions on the network's grid, fitted one after the other. Masks, features and all figures "
-    "of this page use the limits that were found without the patient's fold; the package uses those found on all "
-    "patients. The gains are of limits found without the patient's fold or centre, with intervals from the paired "
+    "of this page use the limits that were found without the patient's fold; the package uses the limits found on all "
+    "patients. The gains are for limits found without the patient's fold or centre, with intervals from the paired "
     "bootstrap; a rule is accepted only if both gains reach 0.001 of the weights of masks and "
     f"{MIN_GAIN_DEVIATIONS:g} of their standard deviations."
 )
@@ -92,7 +92,7 @@ def _compute_key(work: WorkFolders, scored: Sequence[ReleaseCase]) -> str:
     masks = [work.mask(case.patient_id) for case in scored]
     absent = [path.name for path in masks if not path.is_file()]
     if absent:
-        raise HecktorError(f"out_of_fold/masks/{absent[0]}", "not found", "`hecktor train heads` before")
+        raise HecktorError(f"out_of_fold/masks/{absent[0]}", "not found", "`hecktor train heads` first")
     sources = [*masks, *(case.mask for case in scored), work.cross_validation_json, work.heads_json]
     optional = work.with_reference_masks().cross_validation_json, work.postprocessing_json
     sources += [path if path.is_file() else None for path in optional]
@@ -243,7 +243,7 @@ def collect_facts(work: WorkFolders, logs: Mapping[str, Sequence[Log]]) -> dict[
     elif plan is not None:
         networks = f"{', '.join(plan.backbones)}; one for each of {len(splits.folds)} folds"
     else:
-        networks = "none: the masks were given"
+        networks = "none: the masks come from the user"
     spacing_mm = read_preparation(work).spacing_mm if plan is None else plan.spacing_mm
     ends = [float(log[_ENDS][-1]) for fold_logs in logs.values() for log in fold_logs]
     facts = {

@@ -119,17 +119,17 @@ def _format_shipped_head(target: Target, shipped: HeadRecord | None) -> str:
     return render_paragraph(f"{model}, {verb} {about}, which is optimistic). {direction}")
 
 
-def _metric_title(target: Target) -> str:
+def _format_metric_title(target: Target) -> str:
     title = METRIC_TITLES[target.metric]
     return f"{title[0].upper()}{title[1:]}"
 
 
 def _format_models(target: Target, models: Mapping[str, Mapping[str, Estimate]]) -> str:
-    heads = ["Model", *KIND_TITLES.values(), "Nested less left out", "Heads less this model, nested"]
+    heads = ["Model", *KIND_TITLES.values(), "Nested minus left out", "Heads minus this model, nested"]
     columns = (*KINDS, GAP, BEHIND)
     rows = [Row([TITLES.get(name, name), *map(model.get, columns)]) for name, model in models.items()]
     chance = 1 / max(2, len(target.answer.classes))
-    about = f"{_metric_title(target)} with 95% intervals; random answers reach {chance:z.3g}."
+    about = f"{_format_metric_title(target)} with 95% intervals; random answers reach {chance:z.3g}."
     return format_listing("Heads and comparators", render_table(about, heads, rows), about)
 
 

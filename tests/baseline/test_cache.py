@@ -166,7 +166,7 @@ def test_an_interruption_loses_only_what_was_not_read(
         return make_counted_entry(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache_module, "_MANY_BYTES", 0)
+        patch.setattr(cache_module, "_MAX_BYTES_WITHOUT_THREADS", 0)
         patch.setattr(cache_module, "make_file_entry", interrupt)
         with pytest.raises(KeyboardInterrupt):
             read_digests(work, paths)

@@ -67,7 +67,7 @@ def test_patients_are_never_trained_by_the_preset_of_trials_unless_it_is_named(
 ) -> None:
     """Both the command line and Python refuse before anything is read or written; test_plans.py tests `plan`."""
     (tmp_path / "release" / "Task 1").mkdir(parents=True)
-    with pytest.raises(HecktorError, match=r"^--preset: not given, and release holds no phantoms"):
+    with pytest.raises(HecktorError, match=r"^--preset: not given, and release contains no phantoms"):
         run(tmp_path)
     assert list(tmp_path.rglob("*")) == [tmp_path / "release", tmp_path / "release" / "Task 1"]
 

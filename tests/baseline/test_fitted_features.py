@@ -103,7 +103,7 @@ def test_features_that_are_fitted_to_outcomes(
             assert abs(features[name]["my_code:mean_ct"] - shifts[number]) <= 1
     record = read_json(work.cross_validation_json)["rfs"]
     assert record["left_out_features"] == ["my_code:mean_ct"]
-    assert "Cox, few features, own features" not in record["nested"]["folds"][0]["tried"]
+    assert "Cox, few features, custom features" not in record["nested"]["folds"][0]["tried"]
     stamp = (root / "fold_0" / "fit.json").stat().st_mtime_ns, work.heads_json.stat().st_mtime_ns
     run_heads(work, masks, "--code", str(folder), "--device", "cpu")
     assert stamp == ((root / "fold_0" / "fit.json").stat().st_mtime_ns, work.heads_json.stat().st_mtime_ns)
@@ -192,7 +192,7 @@ def test_an_interrupted_fit_of_other_code_leaves_no_mixed_set(
     ("problem", "message"),
     [
         ("CUDA out of memory. Tried to allocate 2 GiB.", "CUDA out of memory, expected .* memory, or smaller cubes"),
-        ("CUDA error: unspecified launch failure", "CUDA error: .*, expected a device that answers; the same command"),
+        ("CUDA error: unspecified launch failure", "CUDA error: .*, expected a working device; the same command"),
     ],
 )
 def test_a_full_or_lost_card_is_one_line(

@@ -101,7 +101,7 @@ def test_from_masks_to_a_package_that_answers(
         assert value == pytest.approx(ours[case.patient_id]["gtvp_hu_sd"], rel=1e-6)
     assert count_calls(code) == len(patients)
     names = [expert["name"] for expert in read_json(work.heads_json)["rfs"]["experts"]]
-    assert "Cox, few features, own features" in names
+    assert "Cox, few features, custom features" in names
     stamp = work.heads_json.stat().st_mtime_ns
     run_heads(work, masks, "--code", str(code))
     assert (count_calls(code), work.heads_json.stat().st_mtime_ns, heads_are_current(work)) == (

@@ -23,7 +23,7 @@ def test_the_layout_of_a_working_directory(tmp_path: Path) -> None:
 
 def test_an_absent_file_names_the_step_that_writes_it(tmp_path: Path) -> None:
     work = WorkFolders(tmp_path)
-    with pytest.raises(HecktorError, match="expected `hecktor train heads` before"):
+    with pytest.raises(HecktorError, match="expected `hecktor train heads` first"):
         work.read(work.heads_json)
-    with pytest.raises(HecktorError, match="expected `hecktor train prepare` before"):
+    with pytest.raises(HecktorError, match="expected `hecktor train prepare` first"):
         work.read(work.cases_json)

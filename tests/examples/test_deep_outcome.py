@@ -200,8 +200,8 @@ def test_the_commands_of_the_readme(
     rows = read_json(work.root / "features" / "deep_outcome" / "features.json")["features"]
     assert {name for row in rows.values() for name in row} == {"deep_outcome:rfs", "deep_outcome:hpv"}
     records = read_json(work.heads_json)
-    assert "Cox, few features, own features" in records["rfs"]["tried"]
-    assert "logistic, few features, own features" in records["hpv"]["tried"]
+    assert "Cox, few features, custom features" in records["rfs"]["tried"]
+    assert "logistic, few features, custom features" in records["hpv"]["tried"]
     assert read_json(work.cross_validation_json)["rfs"]["left_out_features"] == ["deep_outcome:rfs", "deep_outcome:hpv"]
     use_networks(work, tiny_package, (9.0, 9.0, 9.0))
     package = tmp_path / "package"

@@ -133,7 +133,7 @@ def test_a_full_card_ends_a_training_in_one_line(
 def test_a_lost_card_ends_a_training_in_one_line(card: FakeCard, train: Callable[..., tuple[int, list[str]]]) -> None:
     card.lost_at(card.images + 2)
     status, lines = train()
-    expected = "a device that answers; the same command continues from the last checkpoint"
+    expected = "a working device; the same command continues from the last checkpoint"
     line = f"error: fold 0 (unet): CUDA error: unspecified launch failure, expected {expected}"
     assert (status, lines[-1]) == (1, line)
     assert not any("Traceback" in line for line in lines)
@@ -179,7 +179,7 @@ def test_a_busy_card_of_several_ends_a_training_in_one_line(
     assert read_json(nnunet._error_path(group)) == [
         "fold 0 (unet)",
         "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
-        "a device that answers; the same command continues from the last checkpoint",
+        "a working device; the same command continues from the last checkpoint",
     ]
 
 

@@ -223,7 +223,7 @@ NO_NNUNET = "empty: no plans.json, expected nnU-Net's results"
 NO_RELEASE = "empty: found nothing, expected one or more of Task 1, Task 2, Task 3"
 NO_BOARD = "empty: found no leaderboard.json, expected the results of `rank`"
 NO_PACKAGE = "empty: no manifest.json, expected a model package"
-NOT_PREPARED = "cases.json: not found in empty, expected `hecktor train prepare` before"
+NOT_PREPARED = "cases.json: not found in empty, expected `hecktor train prepare` first"
 WRONG = {
     "predict --task 1 --input table.csv --output out": f"--input: {A_FILE}",
     "predict --task 1 --input empty --output out": "--input: no images in HERE/empty, expected the folder of a case",

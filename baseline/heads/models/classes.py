@@ -1,8 +1,8 @@
-"""Models of a class: logistic regression of two values, multinomial regression of more values, and rules to compare.
+"""Models of a class: logistic regression of two values, multinomial regression of more values, rules for comparison.
 
 Both regressions weight the classes equally and have a ridge penalty, so that the score aims at balanced accuracy. Two
-values get a threshold and a calibration from out-of-fold scores. Of more values the highest score wins; a class without
-training patients gets a score that never wins.
+values get a threshold and a calibration from out-of-fold scores. With more values the highest score wins; a class
+without training patients gets a score that never wins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def fit_multinomial(
         if terms and len(present) > 1:
             strength = 1.0 / (setting["penalty"] * len(columns))
             model = LogisticRegression(C=strength, class_weight="balanced", max_iter=5000).fit(columns, codes)
-            fitted = present[-len(model.coef_) :]  # for two classes the model holds only the logit of the second class
+            fitted = present[-len(model.coef_) :]  # for two classes the model has only the logit of the second class
             weights[fitted], intercepts[fitted] = model.coef_, model.intercept_
         heads.append(make_linear_head(_MULTINOMIAL, terms, weights, intercepts, classes=names))
     return heads
@@ -92,17 +92,17 @@ def fit_logistic(
 def find_operating_point(positive: Flags, scores: Floats, rng: np.random.Generator) -> float:
     """Find the threshold midway between the stable threshold and the point where both classes are equally likely.
 
-    The second point does not follow single patients, so that the threshold varies less.
+    The second point does not depend on single patients, so that the threshold varies less.
     """
     stable = find_stable_threshold(positive, scores, rng)
     return (stable + find_balanced_point(positive, scores, stable)) / 2
 
 
 def find_balanced_point(positive: Flags, scores: Floats, default: float) -> float:
-    """Find the score at which a class has the probability that it has among the training patients, smoothed as Platt's.
+    """Find the score at which the positive class is as probable as it is frequent among the training patients.
 
-    If both classes were equally frequent, its probability there would be 0.5. The point lies within the scores;
-    `default` is returned for scores that do not rise with the class.
+    If both classes were equally frequent, its probability there would be 0.5. The frequency is smoothed as in Platt's
+    calibration. The point lies within the scores; `default` is returned for scores that do not rise with the class.
     """
     calibration = fit_platt(positive, scores)
     if calibration.slope <= MIN_SLOPE:
@@ -150,9 +150,9 @@ def _cumulative_shares(counts: Numbers) -> Floats:
 def fit_platt(positive: Flags, scores: Floats) -> Calibration:
     """Fit slope and offset of the logistic function from score to probability (Platt 1999), with smoothed targets.
 
-    A negative slope is set to 0; every probability is then the share of the class. scikit-learn's LogisticRegression on
-    two weighted copies of each patient gives the same to 0.1% and takes at least 10 times as long; a repeated
-    cross-validation calibrates hundreds of times.
+    A negative slope is set to 0; every probability is then the fraction of positive patients. scikit-learn's
+    LogisticRegression on two weighted copies of each patient gives the same to within 0.1% and takes at least 10 times
+    as long; a repeated cross-validation calibrates hundreds of times.
     """
     from scipy.optimize import minimize
 
@@ -180,9 +180,10 @@ def predict_most_frequent(train: HeadCohort, cohort: HeadCohort) -> Numbers:
 
 
 def make_staging_rule(rule: str) -> ClassRule:
-    """Make the rule that predicts the stage by `rule`.
+    """Make the function that predicts each patient's stage by the staging rule `rule`.
 
-    Without a stage it predicts the most frequent class of the training patients that the mask leaves possible.
+    If the rule gives no stage, the function predicts the most frequent class of the training patients among the classes
+    that the mask leaves possible.
     """
     return partial(_predict_stages, rule)
 

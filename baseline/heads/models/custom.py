@@ -31,7 +31,7 @@ from contract.errors import ModelPackageError
 from contract.io.files import atomic_folder
 
 KINDS: Final = ("risk", "class")
-# For so many patients the prediction of a single patient is compared with the prediction of all patients together.
+# Number of patients who are also predicted one by one, to compare with the prediction for all patients together.
 _COMPARED_PATIENTS: Final = 5
 
 
@@ -129,12 +129,12 @@ class CustomHeads:
     def __bool__(self) -> bool:
         return bool(self.references)
 
-    def record(self) -> dict[str, str]:
-        """Return the sha256 of the code of each head."""
+    def compute_digests(self) -> dict[str, str]:
+        """Compute the sha256 of the code of each head."""
         return {reference: self.code.digest(split_reference(reference, "head")[0]) for reference in self.references}
 
-    def cube_sizes(self) -> set[tuple[int, float]]:
-        """Return voxels and spacing of the cubes that the heads need."""
+    def list_cube_sizes(self) -> set[tuple[int, float]]:
+        """List number of voxels and spacing of the cubes that the heads need."""
         sizes = (getattr(find_head(self.code, reference), "cube", None) for reference in self.references)
         return {(size[0], float(size[1])) for size in sizes if size is not None}
 
@@ -151,13 +151,12 @@ class CustomHeads:
         for fitted, custom in zip(list_custom_heads(head), loaded, strict=True):
             expected = fitted.scores(cohort)
             single = np.concatenate([custom.scores(patient) for patient in patients])
-            for values, name in ((custom.scores(cohort), "after load"), (single, "for one patient alone")):
+            for values, name in ((custom.scores(cohort), "after load"), (single, "for a single patient")):
                 wanted = expected[: len(values)]
                 largest = float(np.abs(wanted[wanted > NEVER / 2]).max(initial=0.0))
                 if not np.allclose(values, wanted, rtol=1e-5, atol=1e-8 * largest):
-                    raise ModelPackageError(
-                        f"head {custom.hook}", f"{name} it predicts otherwise", "the same as after fit"
-                    )
+                    problem = f"{name} it predicts other values"
+                    raise ModelPackageError(f"head {custom.hook}", problem, "the same values as after fit")
         return result
 
 
@@ -165,15 +164,14 @@ def _save_head(custom: Any, folder: Path) -> CustomHead:
     with atomic_folder(folder / custom.folder) as partial:
         call(custom.hook, "save", custom._predict.model.save, partial)
         if not list_code_files(partial):
-            raise ModelPackageError(
-                f"head {custom.hook}: save", "found no file", "files in the folder that it is given"
-            )
+            expected = "files in the folder that is passed to it"
+            raise ModelPackageError(f"head {custom.hook}: save", "found no file", expected)
     document: CustomHead = custom.with_predict(None)
     return document
 
 
 def with_custom_heads(target: Target, custom: CustomHeads) -> Target:
-    """Add custom heads to the target, as candidates and as comparators; raise `ModelPackageError` for a wrong class."""
+    """Add custom heads to the target, as candidates and as comparators; raise `ModelPackageError` if one is invalid."""
     families = make_custom_families(custom.code, custom.references, target)
     comparators = {**target.comparators, **{family.name: family for family in families}}
     return replace(target, families=(*target.families, *families), comparators=comparators)

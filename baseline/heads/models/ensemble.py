@@ -20,12 +20,12 @@ from baseline.heads.models.targets import Target
 from baseline.heads.models.terms import compute_spread, get_scaling, with_weights
 from contract.documents import Document
 
-# Fraction of the largest score: a smaller standard deviation is the rounding of a constant.
+# Fraction of the largest score; a smaller standard deviation is the rounding error of constant scores.
 _MIN_RELATIVE_SD: Final = 1e-9
 
 
 class ExpertRecord(Document):
-    """Name, setting, selection metric and share of an expert; heads of older versions have no share."""
+    """Name, setting, selection metric and weight of an expert; heads of older versions have no weight."""
 
     name: str
     setting: Mapping[str, float]
@@ -81,7 +81,7 @@ class CandidateEnsemble:
 
 
 def select_ensemble(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> CandidateEnsemble:
-    """Select the settings of the target's families over the folds of the selection, and weigh the families.
+    """Select the settings of the target's families over the folds of the selection, and weight the families.
 
     If no family is better than chance, the target's fallback family is the only expert, provided that its scores differ
     between patients.
@@ -164,7 +164,7 @@ def fit_ensemble(
 
 
 def combine_experts(experts: Sequence[Expert]) -> LinearHead:
-    """Combine linear experts to one linear head, whose score is the weighted mean of (score - mean) / sd.
+    """Combine linear experts into one linear head, whose score is the weighted mean of (score - mean) / sd.
 
     Terms that differ only in their weights are added up. Each standardised value is clipped before it is weighted, so
     the sum is exact. A class without training patients still never wins.

@@ -1,7 +1,8 @@
-"""Random forests of a risk and of two classes, fitted by scikit-learn and kept as plain numbers.
+"""Random forests of a risk and of two classes, fitted by scikit-learn and stored as plain numbers.
 
-A forest of a risk predicts the martingale residuals of a model without features: events less the cumulative hazard of
-the follow-up. Their differences between two branches are the scores of the log-rank test.
+A forest of a risk predicts the martingale residuals of a model without features: the observed events minus the
+cumulative hazard at the end of the follow-up. Their differences between two branches are the scores of the log-rank
+test.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def fit_class_forest(
 ) -> list[ForestHead | LinearHead]:
     """Fit a forest to the second of two classes for each setting; both classes have equal weight.
 
-    Least squares on 0 and 1 choose the same splits as Gini's impurity.
+    Least squares on 0 and 1 choose the same splits as the Gini impurity.
     """
     positive = cohort.outcomes.positive
     frequency = np.where(positive, positive.mean(), 1 - positive.mean())
@@ -71,7 +72,7 @@ def convert_tree(tree: Any) -> Tree:
     """Convert a tree of scikit-learn, whose nodes are in preorder.
 
     scikit-learn compares features in single precision with thresholds in double precision; the largest number in single
-    precision up to the threshold divides the patients alike.
+    precision up to the threshold divides the patients in the same way.
     """
     is_leaf = tree.children_left == tree.children_right
     thresholds = tree.threshold.astype(np.float32)
@@ -79,12 +80,12 @@ def convert_tree(tree: Any) -> Tree:
     thresholds = np.where(thresholds > tree.threshold, lower, thresholds)
     numbers = np.where(is_leaf, tree.value.reshape(-1).astype(np.float32), thresholds)
     features = np.where(is_leaf, LEAF, tree.feature)
-    # The shortest decimals that are read as the same number in single precision.
+    # The decimal number is the shortest that is read as the same number in single precision.
     return Tree(features=tuple(features.tolist()), numbers=tuple(float(str(number)) for number in numbers))
 
 
 def compute_martingale_residuals(outcomes: Outcomes) -> Floats:
-    """Compute each patient's event less the Nelson-Aalen estimate at the end of the follow-up."""
+    """Compute each patient's event minus the Nelson-Aalen estimate at the end of the follow-up."""
     days, place = np.unique(outcomes.times_days, return_inverse=True)
     events = np.bincount(place, outcomes.positive, minlength=len(days))
     at_risk = np.bincount(place, minlength=len(days))[::-1].cumsum()[::-1]

@@ -24,8 +24,8 @@ BAGS: Final = 100
 FEATURE_FRACTION: Final = 0.5
 # Rank correlation above which only the stronger of two features is used in a bag.
 MAX_CORRELATION: Final = 0.7
-# Follow-up ends on day 1 at the earliest, because the days of a survival must be above 0. If the follow-up is short or
-# in years, it ends at the earliest after this fraction of the longest follow-up.
+# Follow-up ends on day 1 at the earliest, because the days of a survival curve are above 0. If the follow-up is short
+# or in years, it ends at the earliest after this fraction of the longest follow-up.
 FIRST_DAY: Final = 1.0
 FIRST_DAY_FRACTION: Final = 1e-3
 # Times that differ by a smaller fraction are equal.
@@ -35,7 +35,7 @@ MIN_HAZARD: Final = 1e-9
 # Maximum share of the hazard ratios of the patients with an event among the patients at risk, so that the logarithm of
 # the remaining share is finite.
 MAX_EVENT_FRACTION: Final = 1 - 1e-9
-# Log hazard ratio per standard deviation of a risk without skill. It is above 0, so that the order of patients remains.
+# Log hazard ratio per standard deviation of a risk without skill; above 0, so that the order of the patients remains.
 MIN_SLOPE: Final = 1e-6
 # Log hazard ratio per standard deviation of the scores (a ratio of 148); the slope of a perfect order would exceed it.
 MAX_SLOPE: Final = 5.0
@@ -91,11 +91,11 @@ def fit_lifelines_weights(columns: Floats, outcomes: Outcomes, penalty: float) -
 
 
 def fit_cox_weights(columns: Floats, outcomes: Outcomes, penalty: float) -> Floats:
-    """Fit the coefficients of a Cox regression on standardised columns (patients, terms), with Efron's ties (1977).
+    """Fit the coefficients of a Cox regression on standardised columns (patients, terms), with ties as by Efron (1977).
 
-    The log partial likelihood divided by the number of patients, less `penalty` / 2 times the squared coefficients, is
-    maximised. Cross-validation uses this function: lifelines' CoxPHFitter gives the same to 1e-5 and takes 7 to 20
-    times as long on ten real tables, 20 to 90 times on 120 to 600 drawn patients. A nested cross-validation fits 1,600
+    The log partial likelihood divided by the number of patients, minus `penalty` / 2 times the squared coefficients, is
+    maximised. Cross-validation uses this function: lifelines' CoxPHFitter agrees to 1e-5 and takes 7 to 20 times as
+    long on ten real tables, 20 to 90 times on 120 to 600 simulated patients. A nested cross-validation fits 1,600
     times.
     """
     from scipy.optimize import minimize
@@ -112,13 +112,14 @@ def _make_cox_loss(columns: Floats, outcomes: Outcomes, penalty: float) -> Calla
     order = np.lexsort((~outcomes.positive, -outcomes.times_days))  # at equal times events come first
     days, values = -outcomes.times_days[order], columns[order]
     events = np.flatnonzero(outcomes.positive[order])
-    # For each event: the last patient at risk, the first event of its day, their number, and its place among them.
+    # For each event: the last patient at risk; the first event of its day and the number of events on this day; and the
+    # fraction of these events that come before it.
     last = np.searchsorted(days, days[events], side="right") - 1
     _, first, tied, count = np.unique(days[events], return_index=True, return_inverse=True, return_counts=True)
     share = (np.arange(len(events)) - first[tied]) / count[tied]
 
     def sum_at_risk(risks: Floats) -> Floats:
-        """Sum over the patients at risk at each event, less Efron's share of the events on the same day."""
+        """Sum over the patients at risk at each event, minus Efron's share of the events on the same day."""
         of_day = np.add.reduceat(risks[events], first, axis=0)[tied]
         return np.asarray(np.cumsum(risks, axis=0)[last] - (share * of_day.T).T)
 
@@ -160,7 +161,7 @@ def fit_signs(
 def univariate_concordance(columns: Floats, cohort: HeadCohort, counts: Floats) -> Floats:
     """Compute the C-index of each column on each bag, shape (bags, columns); 0.5 for a bag without a comparable pair.
 
-    `counts` (bags, patients) holds how often each patient was drawn.
+    `counts`, shape (bags, patients), is how often each patient was drawn.
     """
     values = np.empty((len(counts), columns.shape[1]))
     for number, column in enumerate(columns.T):
@@ -203,7 +204,7 @@ def log_hazard_slope(scores: Floats, cohort: HeadCohort) -> float:
 
 
 def describe_slope_problem(scores: Floats, cohort: HeadCohort) -> str | None:
-    """Describe the assumption of `log_hazard_slope` about the scores; None if it is a plain Cox regression."""
+    """Describe the assumption of `log_hazard_slope` about the scores; None if the slope is an estimate."""
     spread = compute_spread(scores)
     if spread == 0:
         return None
@@ -226,13 +227,13 @@ def _is_separated(columns: Floats, outcomes: Outcomes) -> bool:
 def estimate_baseline_survival(outcomes: Outcomes, scores: Floats) -> Survival:
     """Estimate the baseline hazard at score 0 from follow-up and log partial hazards, up to the longest follow-up.
 
-    The hazard is the product limit of Kalbfleisch and Prentice (1973), tied events at their mean ratio; with equal
-    scores the survival is the Kaplan-Meier estimate. Events at the longest follow-up (the horizon) do not count: no
-    patient is followed after them, so that they say nothing about the days before. With out-of-fold scores the days
+    The hazard is the product limit of Kalbfleisch and Prentice (1973), tied events at their mean hazard ratio; with
+    equal scores the survival is the Kaplan-Meier estimate. Events at the longest follow-up (the horizon) do not count:
+    no patient is followed after them, so that they say nothing about the days before. With out-of-fold scores the days
     agree with patients that the model never saw; lifelines has no estimate for scores that it did not fit.
 
     The estimate steps at each event. The last steps are large because few patients remain, and each of them rises
-    within a day. If there are more than 31 events, the earlier steps have nodes at equal ranks, on the middle of a
+    within a day. If there are more than 31 events, the earlier steps have nodes at equal ranks, in the middle of a
     step.
     """
     times = _merge_equal_times(outcomes.times_days)

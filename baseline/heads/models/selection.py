@@ -24,9 +24,9 @@ Setting = Mapping[str, float]
 SingleHead = LinearHead | ForestHead | CustomHead
 FitSettings = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], Sequence[SingleHead]]
 SelectionMetric = Callable[[HeadCohort, Floats], float]
-# Families of all features, about sixty, need so many patients with the scarcer outcome.
+# Families of all features, about sixty, need at least this number of patients with the scarcer outcome.
 MIN_SCARCE_FOR_ALL: Final = 20
-# A forest needs so many patients with the scarcer outcome.
+# A forest needs at least this number of patients with the scarcer outcome.
 MIN_SCARCE_FOR_FOREST: Final = 40
 PENALTIES: Final = (1.0, 0.3, 0.1, 0.03, 0.01)
 RIDGE: Final[tuple[Setting, ...]] = tuple({"penalty": penalty} for penalty in PENALTIES)
@@ -43,7 +43,7 @@ class Family:
         fit: Function that fits one head per setting.
         settings: Settings, the strongest regularisation first.
         transforms: Transform of each feature; None for all features except redundant ones.
-        min_scarce: Number of patients with the scarcer outcome that the family needs to compete.
+        min_scarce: Minimum number of patients with the scarcer outcome for the family to compete.
         sees_mask: Whether the mask may rule out classes.
         fit_shipped: Function that fits the head of the package in place of `fit`.
         needs_slope: Whether the scores are a risk on another scale than the log partial hazard.

@@ -58,9 +58,9 @@ CHANCE: Final = 0.5
 MIN_SKILL: Final = 0.02
 MIN_SKILL_FRACTION: Final = 0.95
 
-# Transform of each feature; skewed quantities are logarithmised. The training patients have a few dozen relapses and a
-# dozen negative HPV status, so that the first family of each kind has a handful of features. Features that an edition
-# lacks are left out.
+# Transform of each feature; skewed quantities are log-transformed. Among the training patients there are a few dozen
+# relapses and a dozen patients with negative HPV status, so that the first family of each kind has a handful of
+# features. Features that do not exist in an edition are left out.
 _VOLUME: Final[Transforms] = {"total_volume_ml": "log1p"}
 RISK_FEATURES: Final[Transforms] = {
     **_VOLUME,
@@ -72,7 +72,7 @@ CLASS_FEATURES: Final[Transforms] = {
     **use_unchanged(("age_years", "gender", "tobacco")),
 }
 # Features that define the stages of tumours and nodes, and the stages by the rules themselves: a sum of features cannot
-# follow the limits of the rules. Counts are logarithmised: the step from one node to several matters most.
+# follow the limits of the rules. Counts are log-transformed: the step from one node to several matters most.
 _LENGTHS: Final = ("gtvp_diameter_mm", "gtvn_largest_diameter_mm")
 _PLACES: Final = ("gtvp_bone_contact", "gtvp_air_contact", "gtvn_bilateral", "gtvn_contralateral")
 _COUNTS: Final = ("gtvn_count", "gtvn_count_5mm")
@@ -80,7 +80,7 @@ STAGE_FEATURES: Final[Transforms] = {
     **dict.fromkeys(("gtvp_volume_ml", *_COUNTS), "log1p"),
     **use_unchanged((*RULES, *_LENGTHS, *_PLACES)),
 }
-# Names of the comparators in our records, with their titles.
+# Titles of the comparators by their names in the records.
 COMPARATORS: Final = {
     "tumour_volume": "tumour volume alone",
     "suv_max": "SUVmax alone",
@@ -150,14 +150,14 @@ class Target(ABC):
     @property
     @abstractmethod
     def scarce_outcome(self) -> str:
-        """Return the words for the outcome that `count_scarce` counts, for messages."""
+        """Return the words of messages for the outcome that `count_scarce` counts."""
 
     @abstractmethod
     def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
         """Compute the metric that selects models."""
 
     def weigh_candidates(self, candidates: Sequence[Candidate], _cohort: HeadCohort) -> list[float]:
-        """Weigh the candidates of the ensemble by the squared distance of their metrics from chance.
+        """Return the weight of each candidate, the squared distance of its metric from chance.
 
         A candidate that is not better than chance has the weight 0 and takes no part.
         """
@@ -177,7 +177,7 @@ class Target(ABC):
 
     @abstractmethod
     def count_scarce_strata(self, strata: Numbers) -> int:
-        """Count the patients with the outcome that every fold needs by the patients' strata."""
+        """Count the patients with the outcome that every fold needs, from the strata of the patients."""
 
     def count_scarce(self, cohort: HeadCohort) -> int:
         """Count the cohort's patients with the outcome that every fold needs."""
@@ -234,8 +234,8 @@ class Target(ABC):
     def complete_head(self, head: Head, cohort: HeadCohort, scores: Floats, rng: np.random.Generator) -> Head:
         """Add the parts of a head that are learnt from out-of-fold scores.
 
-        A time gets its baseline hazard, two classes get threshold and calibration. Of more classes the highest score
-        wins: tuned boundaries gained nothing (docs/heads.md).
+        A time gets its baseline hazard; two classes get threshold and calibration. With more classes the highest score
+        wins, because tuned boundaries gained nothing (docs/heads.md).
         """
         if head.classes:
             return head
@@ -253,7 +253,7 @@ class Target(ABC):
         return head
 
     def compute_fallback(self, head: Head, cohort: HeadCohort, scores: Floats) -> float | ClassValue:
-        """Compute the answer in place of a failed prediction: the most frequent class, or the median of the answers.
+        """Compute the answer that replaces a failed prediction: the most frequent class, or the median of the answers.
 
         `scores` are out-of-fold scores of the training patients.
         """
@@ -324,14 +324,14 @@ class ManyClassesTarget(Target):
     def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
         value = class_accuracy(cohort.outcomes, predict_classes(scores, cohort.possible))
         if np.isnan(value):
-            raise MetricError(self.name, "patients of one class", "of several")
+            raise MetricError(self.name, "patients of one class", "patients of several classes")
         return value
 
     def weigh_candidates(self, candidates: Sequence[Candidate], cohort: HeadCohort) -> list[float]:
-        """Weigh alike the candidates whose distance from chance is at least 0.02 and 95% of the best one's distance.
+        """Return weight 1 for candidates whose distance from chance is at least 0.02 and 95% of the best distance.
 
-        The others have the weight 0. Stages follow a rule, and models without the features of the rule make the
-        ensemble worse on phantoms (docs/heads.md).
+        The others have weight 0. Stages follow a rule, and models without the features of the rule make the ensemble
+        worse on phantoms (docs/heads.md).
         """
         chance = 1 / len(np.unique(cohort.outcomes.values))
         best = max(candidate.metric for candidate in candidates)
@@ -357,7 +357,7 @@ def name_positive_class(answer: AnswerSpec) -> str:
 
 
 def with_families(target: Target, families: Sequence[Family]) -> Target:
-    """Return the target with these families as the only competitors, which answer even if they are without skill."""
+    """Return the target with these families as the only competitors, which answer even if they have no skill."""
     return replace(target, families=tuple(families), fallback_family=None)
 
 
@@ -413,7 +413,7 @@ def _make_comparators(kind: _Kind, clinical: Transforms) -> dict[str, Family]:
 def with_custom_features(target: Target, features: Collection[str], fitted: Collection[str] = ()) -> Target:
     """Add a candidate with custom features: a copy of the family with the most selected features.
 
-    Families of all features have the custom features already, but need more patients. `fitted` are the custom features
+    Families of all features already have the custom features, but need more patients. `fitted` are the custom features
     that are fitted to outcomes.
     """
     if not features:
@@ -421,5 +421,5 @@ def with_custom_features(target: Target, features: Collection[str], fitted: Coll
     selective = [family for family in target.families if family.transforms]
     largest = max(selective, key=lambda family: len(family.transforms or ()))
     transforms = {**(largest.transforms or {}), **use_unchanged(features)}
-    family = replace(largest, name=f"{largest.name}, own features", transforms=transforms)
+    family = replace(largest, name=f"{largest.name}, custom features", transforms=transforms)
     return replace(target, families=(*target.families, family), fitted=(*target.fitted, *fitted))

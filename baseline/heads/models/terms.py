@@ -25,7 +25,7 @@ Transforms = Mapping[str, Transform]
 
 
 def use_unchanged(names: Iterable[str]) -> Transforms:
-    """Return the transform that leaves features as they are."""
+    """Return the transforms that leave these features unchanged."""
     return dict.fromkeys(names, "identity")
 
 
@@ -43,7 +43,7 @@ def choose_transforms(cohort: HeadCohort) -> Transforms:
 def compute_spread(values: Floats) -> float:
     """Compute the standard deviation: 0 if the values differ only by rounding, NaN if a value is not finite.
 
-    The limit is relative, and squares neither vanish nor overflow, so that the unit of the values does not matter.
+    The limit is relative, and squares neither underflow nor overflow, so that the unit of the values does not matter.
     """
     largest = float(np.abs(values).max(initial=0.0))
     if not math.isfinite(largest):

@@ -215,7 +215,7 @@ REFUSED: list[tuple[Callable[[pd.DataFrame], Any], dict[str, Any], str]] = [
     (
         lambda f: f.drop(columns="site").rename(columns={"x": 1, "noise": "1"}),
         {"time": "years", "event": "died"},
-        "column '1': found twice, expected each column once; numbers count as their texts",
+        "column '1': found twice, expected each column once; 1 and '1' are the same name",
     ),
     (lambda f: f, {"target": "x", "features": ["noise"]}, "column 'x': found 60 different values of type float"),
     (

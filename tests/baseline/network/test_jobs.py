@@ -137,7 +137,7 @@ def test_the_step_says_that_nothing_is_left(tmp_path: Path, capsys: pytest.Captu
         work.fold(fold).mkdir(parents=True)
         work.final(fold).touch()
     assert main(["fold", "--work", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "nothing to train: fold 0 (unet), fold 1 (unet) finished before\n"
+    assert capsys.readouterr().out == "nothing to train: fold 0 (unet), fold 1 (unet) already finished\n"
     assert main(["fold", "--work", str(tmp_path), "--list"]) == 0
     assert capsys.readouterr().out == ""
 

@@ -269,7 +269,9 @@ def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path
     if "--preset" in words:
         assert make_plan(arguments, str(patients)) == expected
     else:
-        message = r"^--preset: not given, and release holds no phantoms, expected nnunet, resenc-m or resenc-l \(short,"
+        message = (
+            r"^--preset: not given, and release contains no phantoms, expected nnunet, resenc-m or resenc-l \(short,"
+        )
         with pytest.raises(HecktorError, match=message):
             make_plan(arguments, str(patients))
 

@@ -182,11 +182,11 @@ def test_the_users_trainer_wins_over_the_plans_recipe(make_trainer: MakeTrainer)
     [
         ("nowhere:Mine", "nowhere:Mine (No module named 'nowhere')"),
         ("my_trainers:Missing", "my_trainers:Missing (module 'my_trainers' has no attribute 'Missing')"),
-        ("my_trainers", "my_trainers, which is not one"),
-        ("nnUNetTrainer", "nnUNetTrainer, which is not one"),
+        ("my_trainers", "my_trainers, which is not a trainer"),
+        ("nnUNetTrainer", "nnUNetTrainer, which is not a trainer"),
         (":Mine", ":Mine (Empty module name)"),
-        ("my_trainers:Other", "my_trainers:Other, which is not one"),
-        ("my_trainers:nnUNetTrainer", "my_trainers:nnUNetTrainer, which is not one"),
+        ("my_trainers:Other", "my_trainers:Other, which is not a trainer"),
+        ("my_trainers:nnUNetTrainer", "my_trainers:nnUNetTrainer, which is not a trainer"),
         ("my_trainers:MINE", "my_trainers:MINE (module"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from baseline.network.plans import PRESETS, NetworkPlan, store_plan
-from baseline.package.card import DEFAULTS, NO_REPORT, model_card, read_description
+from baseline.package.card import DEFAULTS, NO_REPORT, make_model_card, read_description
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.work import WorkFolders
 from contract.errors import InputError
@@ -102,7 +102,7 @@ def work(tmp_path: Path) -> WorkFolders:
 
 def test_the_training_data_are_counted(work: WorkFolders) -> None:
     """CHA has three patients, CHB has one."""
-    text = model_card(work, DESCRIPTION)
+    text = make_model_card(work, DESCRIPTION)
     for line in (
         "# four\\|patients",
         "Research; not a medical device.",
@@ -123,15 +123,15 @@ def test_the_training_data_are_counted(work: WorkFolders) -> None:
 def test_masks_behind_the_figures_are_of_one_fold(work: WorkFolders) -> None:
     """No mirror and each of three axes are four passes; all combinations are eight."""
     held_out = "The held-out masks behind the figures below were made by one fold with "
-    assert f"{held_out}2 passes of each network; a new patient is" in model_card(work, DESCRIPTION)
+    assert f"{held_out}2 passes of each network; a new patient is" in make_model_card(work, DESCRIPTION)
     store_plan(work, "", PRESETS["nnunet"])
     about = (
         f"{held_out}4 passes of each network, without combined mirrors; a new patient is segmented by the average of 2 "
         "folds with up to 8 passes. The figures do not measure this average."
     )
-    assert about in model_card(work, DESCRIPTION)
+    assert about in make_model_card(work, DESCRIPTION)
     write_json(work.heads_json, {"rfs": HEAD | {"masks": "given masks"}})
-    assert held_out not in model_card(work, DESCRIPTION)
+    assert held_out not in make_model_card(work, DESCRIPTION)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_the_scale_of_the_pet(work: WorkFolders, scheme: str, limits: tuple[floa
     configuration = {"normalization_schemes": ["CTNormalization", scheme]}
     plans = {"foreground_intensity_properties_per_channel": {"1": pet}, "configurations": {"3d_fullres": configuration}}
     write_json(work.plans, plans)
-    assert f"The networks see the PET {sentence}" in model_card(work, DESCRIPTION)
+    assert f"The networks see the PET {sentence}" in make_model_card(work, DESCRIPTION)
 
 
 def test_the_scale_of_the_pet_comes_from_the_configuration(work: WorkFolders) -> None:
@@ -172,15 +172,15 @@ def test_the_scale_of_the_pet_comes_from_the_configuration(work: WorkFolders) ->
         },
     }
     write_json(work.plans, plans)
-    assert "SUV, minus 3.00, divided by 2.00, as in" in model_card(work, DESCRIPTION)
+    assert "SUV, minus 3.00, divided by 2.00, as in" in make_model_card(work, DESCRIPTION)
     plans["configurations"]["3d_fullres"]["channels"] = [0, 0]
     write_json(work.plans, plans)
-    assert "The networks see the PET" not in model_card(work, DESCRIPTION)
+    assert "The networks see the PET" not in make_model_card(work, DESCRIPTION)
 
 
 def test_figures_with_their_intervals(work: WorkFolders) -> None:
     write_report(work, rfs_nested=0.71)
-    text = model_card(work, DESCRIPTION)
+    text = make_model_card(work, DESCRIPTION)
     for line in (
         "| GTVp mean DSC | 3 | 0.800 (0.700 to 0.900) | - |",
         "| Recurrence-free survival, C-index | 4 | 0.710 (0.600 to 0.800) | 0.625 |",
@@ -201,7 +201,7 @@ def test_missing_figures_are_explained(work: WorkFolders, nested: float | None) 
     """Reports of other heads than the heads of the working directory are ignored."""
     if nested is not None:
         write_report(work, nested)
-    text = model_card(work, DESCRIPTION)
+    text = make_model_card(work, DESCRIPTION)
     assert "| Recurrence-free survival, C-index | 4 | 0.710 | 0.625 |" in text
     assert NO_REPORT in text.splitlines()
     assert "0.800" not in text
@@ -212,9 +212,9 @@ def test_postprocessing_without_rules_gives_its_reason(work: WorkFolders) -> Non
     """Only the masks of the features are mentioned."""
     write_json(work.postprocessing_json, make_record_json({}, "the score changes by -0.0006"))
     write_json(work.features_json, {"key": "other", "result": {}})
-    assert "No postprocessing: the step was not run on these masks." in model_card(work, DESCRIPTION)
+    assert "No postprocessing: the step was not run on these masks." in make_model_card(work, DESCRIPTION)
     write_json(work.features_json, {"key": "key", "result": {}})
-    assert " No postprocessing: the score changes by -0.0006. " in model_card(work, DESCRIPTION)
+    assert " No postprocessing: the score changes by -0.0006. " in make_model_card(work, DESCRIPTION)
 
 
 def test_stages_and_a_time(work: WorkFolders) -> None:
@@ -236,7 +236,7 @@ def test_stages_and_a_time(work: WorkFolders) -> None:
     write_json(
         work.prepare_json, read_json(work.prepare_json) | {"options": {"release": "r", "edition": "hecktor2026"}}
     )
-    text = model_card(work, DESCRIPTION)
+    text = make_model_card(work, DESCRIPTION)
     for line in ("For HECKTOR 2026.", "| T Stage, balanced accuracy | 4 | 0.833 | - |"):
         assert line in text.splitlines(), line
     assert "\nModel: model, 1 feature. The answer is one of T1, T2, T3, T4. Leave one centre out: not computed" in text

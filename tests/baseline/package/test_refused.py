@@ -205,7 +205,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "a member with another byte": (
         damage_weights,
-        r"^error: fold_0/checkpoint_final\.pth: damaged \(.*/data/0 does not have its checksum\)",
+        r"^error: fold_0/checkpoint_final\.pth: damaged \(.*/data/0 has a wrong checksum\)",
     ),
     "a checkpoint that is cut off": (
         cut_off,

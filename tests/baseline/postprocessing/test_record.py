@@ -51,7 +51,7 @@ def test_heads_of_filtered_masks_without_the_rules_are_noted(tmp_path: Path) -> 
     rules, (note,) = pack_rules(None, heads, EDITION)
     assert rules == {}
     assert note.startswith(
-        "the heads were fitted after the postprocessing rules of postprocessing.json, which are not packed; "
+        "the heads were fitted on masks that were filtered by the postprocessing rules of postprocessing.json, which are not packed; "
     )
     assert note.endswith(f"add --postprocessing {rules_json}")
     store_cached(tmp_path / "features.json", "masks of the user", {"A-1": {}})

@@ -93,7 +93,7 @@ def test_the_step_is_skipped_when_nothing_changed(
     ("patients", "centres", "why"),
     [
         (12, CENTRES, "12 patients with a reference, expected at least 30"),
-        (30, ("CHUM",), "all patients are from one centre, but a rule must hold with a centre left out"),
+        (30, ("CHUM",), "all patients are from one centre, but a rule must also gain with a centre left out"),
     ],
 )
 def test_too_few_patients_or_a_single_centre_give_a_reason(

@@ -260,7 +260,7 @@ def test_probabilities_on_the_networks_grid(tmp_path: Path) -> None:
     work = make_training(tmp_path, 0, (4.0, 3.0, 2.0, 1.0))
     coarse = Geometry((6, 5, 4), (8.0, 8.0, 12.0), (-24.0, -20.0, 0.0))
     with pytest.raises(
-        HecktorError, match=r"^--probabilities: no A-1\.npz, expected masks by the networks: other masks"
+        HecktorError, match=r"^--probabilities: no A-1\.npz, expected masks from the networks: other masks"
     ):
         export_answers(work, tmp_path / "out", "--probabilities")
     assert not (tmp_path / "out").exists()

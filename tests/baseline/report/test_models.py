@@ -145,7 +145,7 @@ def test_new_centres_with_every_target() -> None:
     record["leave_one_centre_out"]["by_centre"] = {"A": 0.6, "B": 0.7}
     everything = estimate_targets((RFS, record), (HPV, make_hpv_record()))
     text = (
-        "At a new centre expect a C-index of 0.650 (95% interval of the mean 0.015 to 1.000 by 2 centres; {}) for "
+        "At a new centre expect a C-index of 0.650 (95% interval of the mean 0.015 to 1.000 from 2 centres; {}) for "
         "recurrence-free survival and a balanced accuracy of 0.500 (no interval, which needs two centres) for HPV "
         f"status (each centre predicted by heads that were fitted without it); {NETWORKS}. {NOT_INCLUDED}"
     )

@@ -129,7 +129,7 @@ def test_existing_networks_and_masks_have_no_curve(
     """Only the spacing of the prepared images is known. A plan next to existing masks did not produce them."""
     work = make_planned_work(tmp_path, plan=PLAN if source == "masks" else None)
     write_json(work.heads_json, {"rfs": make_head_json("given masks" if source == "masks" else "out-of-fold masks")})
-    networks = "none: the masks were given"
+    networks = "none: the masks come from the user"
     if source == "networks":
         work.networks.mkdir()
         package = SimpleNamespace(manifest=SimpleNamespace(name="theirs"))

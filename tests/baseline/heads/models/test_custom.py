@@ -156,7 +156,7 @@ def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
             ('head.classes = json.loads((folder / "classes.json").read_text())', "head.classes = 3"),
             "predict: found shape",
         ),
-        (("        return x\n", "        return x - x.mean()\n"), "for one patient alone it predicts otherwise"),
+        (("        return x\n", "        return x - x.mean()\n"), "for a single patient it predicts other values"),
         (("        return head\n", "        raise OSError('no disk')\n"), "load: OSError: no disk"),
     ],
 )
