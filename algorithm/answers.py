@@ -17,7 +17,7 @@ from algorithm.heads.documents import Faults, Features, Head, SinglePatient
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages, make_empty_cube
 from algorithm.heads.head_hook import disable_user_code
 from algorithm.heads.measure import clinical_features, image_features
-from algorithm.heads.structure import components
+from algorithm.heads.structure import find_components
 from algorithm.heads.values import compute_head_answer, derive_stage, find_possible_classes
 from algorithm.masks.segmentation import FALLBACK_MASKS, CaseSegmentation, MaskSource, Segmentation
 from algorithm.output import CaseAnswers, Fallback, FallbackSource, HeadValue, RunContext
@@ -38,7 +38,7 @@ NOT_MEASURED: Final = "the case ended before a head answered"
 class RestoredMask:
     """The mask on the grid of the scan, and the fallback that replaced the network's mask.
 
-    The mask is None for an algorithm that does not answer a mask. The fallback is None if the network's mask was
+    The mask is None for an algorithm without a mask among its answers. The fallback is None if the network's mask was
     restored.
     """
 
@@ -170,7 +170,7 @@ def _check_mask(mask: _Mask, shape: tuple[int, ...]) -> None:
 
 
 def _has_written_mask(run: RunContext) -> bool:
-    """Return whether the answers written so far hold a mask that was restored from a segmentation."""
+    """Return whether the answers written so far contain a mask that was restored from a segmentation."""
     answers = run.output.answers
     spec = run.request.algorithm.mask_spec
     if answers is None or spec is None or answers.segmented.segmentation is None:
@@ -270,7 +270,7 @@ def _find_possible_classes(
         return {}
     absent = set()
     for label in labels.FOREGROUND:
-        lesions = components(mask == label, segmentation.case.scan.geometry)
+        lesions = find_components(mask == label, segmentation.case.scan.geometry)
         if all(is_below(lesion.volume_ml, min_sizes.get_ml(label)) for lesion in lesions):
             absent.add(labels.NAMES[label])
     is_segmented = segmentation.segmentation is not None
@@ -343,9 +343,9 @@ def _describe_missing(name: str, head: Head, features: Features) -> list[str]:
     """Describe which experts are left out for lack of features, and which features take their training medians."""
     notes = [
         f"{name}: all features of expert {expert!r} are missing, so it is left out"
-        for expert in head.unavailable(features)
+        for expert in head.list_unavailable_experts(features)
     ]
-    terms = head.missing(features)
+    terms = head.list_missing_features(features)
     if len(terms) == 1:
         notes.append(f"{name}: {terms[0].feature} is missing; instead its training median {terms[0].fill:g} is used")
     elif terms:

@@ -65,7 +65,7 @@ def _default_output(parser: argparse.ArgumentParser) -> Path:
 
 
 def _is_mask_file(output: Path) -> bool:
-    """Return whether the output is an image, so that only the mask is written. Raises `OutputError`."""
+    """Return whether the output is a mask's file; raise `OutputError` for an image in another format."""
     suffix = None if output.is_dir() else find_image_suffix(output, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
     if suffix is not None and suffix not in _MASK_SUFFIXES:
         raise OutputError("--output", output.name, f"a folder, or a mask's file in {', '.join(_MASK_SUFFIXES)}")
@@ -88,7 +88,7 @@ def _check_outside(option: str, path: Path, roots: Iterable[Path]) -> None:
         if root.is_file() and path.resolve() == root.resolve():
             raise OutputError(option, f"{path} is a file of the case", "another file")
         if path.resolve().is_relative_to(root.resolve()):
-            fault = f"{path} lies within {root}, which may hold the platform's sockets only"
+            fault = f"{path} lies within {root}, which may contain only the platform's sockets"
             raise OutputError(option, fault, "a path outside")
 
 

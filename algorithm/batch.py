@@ -173,7 +173,7 @@ def _list_waiting(
 
 
 def _answer_cases(predictor: Predictor, folder: BatchFolder, cases: Sequence[BatchCase]) -> None:
-    """Answer each case and keep its row of the table; the row of a failed case holds the reason."""
+    """Answer each case and keep its row of the table; the row of a failed case has the reason."""
     for case in tqdm(cases, desc="cases", unit="case", disable=None):
         started_s = time.monotonic()
         try:
@@ -216,7 +216,7 @@ def _answer_case(predictor: Predictor, folder: BatchFolder, case: BatchCase) -> 
 
 @contextmanager
 def _log_errors_only() -> Iterator[None]:
-    """Log only errors, so that the lines of the cases do not break the progress bar; the records hold the warnings."""
+    """Log only errors, so that the lines of the cases do not break the progress bar; the records have the warnings."""
     before = LOGGER.level
     LOGGER.setLevel(logging.ERROR)
     try:

@@ -126,7 +126,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--contours",
         type=Path,
         metavar="MASK",
-        help="use this lesion mask, on the CT's grid, instead of the network's; only for tasks whose answer is no mask",
+        help="use this lesion mask, on the CT's grid, instead of the network's; only for tasks that answer no mask",
     )
     parser.add_argument(
         "--output",
@@ -137,7 +137,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         type=Path,
-        help="model package, a folder or .tar.gz (default: /opt/ml/model if it exists, else the edition's shipped one)",
+        help="model package, folder or .tar.gz (default: /opt/ml/model if present, else the edition's shipped package)",
     )
     add_code_option(parser, " that the model package names, such as my_model (default: the code in the image)")
     parser.add_argument("--require-model", action="store_true", help="refuse to answer with the shipped model package")
@@ -160,7 +160,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time-limit",
         type=positive_number(),
-        help="time limit in seconds (default: none; the task's in an image and in a rehearsal)",
+        help="time limit in seconds (default: none; the task's limit in an image and in a rehearsal)",
     )
     parser.add_argument(
         "--passes",

@@ -174,7 +174,7 @@ def _check_options(arguments: argparse.Namespace, request: PredictRequest) -> No
 
 
 def _check_contours(arguments: argparse.Namespace, request: PredictRequest) -> None:
-    """Refuse absent or unused `--contours`, and options that have no effect with them."""
+    """Refuse `--contours` where they have no effect, and options that have no effect with them."""
     if arguments.contours is None:
         return
     if request.algorithm.mask_spec is not None:

@@ -108,7 +108,7 @@ class RunContext:
 
     @property
     def min_lesion_sizes(self) -> MinLesionSizes:
-        """Return the volumes below which a component of the mask is no lesion: the package's, or the defaults."""
+        """Return the minimum volumes of components that count as lesions: the package's volumes, or the defaults."""
         return self.loaded.manifest.smallest_lesions if self.request.uses_package else DEFAULT_MIN_LESION_SIZES
 
     @property

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from algorithm.answers import compute_answers, declare_answers
-from algorithm.case.read import CT_ALONE, Case, compute_covered_height, read_case, read_header_case
+from algorithm.case.read import CT_ONLY, Case, compute_covered_height, read_case, read_header_case
 from algorithm.deadline import MAX_SILENCE_S, Deadline, StoppedError, Termination
 from algorithm.heads.head_hook import NotAskedError
 from algorithm.masks.segmentation import CaseSegmentation, MaskSource
@@ -84,7 +84,7 @@ def predict(request: PredictRequest, loaded: LoadedPackage, termination: Termina
 
 
 def answer_case(run: RunContext) -> None:
-    """Read the case, find its region, and answer it attempt by attempt. Raises what `write_answers` raises."""
+    """Read the case, find its region, and answer it attempt by attempt. Raise the errors of `write_answers`."""
     if run.request.method.segmenter == "network":
         import_network_libraries()
     case, region = read(run), None
@@ -116,7 +116,7 @@ def list_attempts(run: RunContext, segmenter: Segmenter) -> list[Attempt]:
 
 
 def find_case_for_user_code(run: RunContext, segmenter: Segmenter) -> CaseSegmentation | None:
-    """Return the latest segmentation, or None if the package's code holds only networks."""
+    """Return the latest segmentation, or None if the package's code has only networks."""
     return segmenter.get_latest() if run.asks_user_code() else None
 
 
@@ -209,7 +209,7 @@ def find_region(run: RunContext, case: Case) -> tuple[Case, Region]:
             return case, region
         is_usable = covered >= MIN_USABLE_FRACTION
         actual = f"covers {covered:.0%} of the height of the head and neck that the CT shows"
-        run.notices.note(Finding("PET", actual, action="no uptake beyond" if is_usable else CT_ALONE))
+        run.notices.note(Finding("PET", actual, action="no uptake beyond" if is_usable else CT_ONLY))
         return case if is_usable else replace(case, pet=None), region
 
 
@@ -247,7 +247,7 @@ def watch(
         reason = _wait(work, output, deadline, termination)
     except RuntimeError as error:  # too little memory for a thread
         problems.append(error)
-    except BaseException:  # Ctrl-C in a notebook, whose process goes on
+    except BaseException:  # Ctrl-C in a notebook, whose process continues
         deadline.stop()
         raise
     finally:

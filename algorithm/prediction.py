@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.heads.structure import components
+from algorithm.heads.structure import find_components
 from algorithm.masks.segmentation import FALLBACK_MASKS, MaskSource, Segmentation, expected_dsc, write_probabilities
 from algorithm.output import CaseAnswers, HeadValue, RunContext
 from algorithm.request import BASELINE, PROBABILITY_FILES
@@ -35,15 +35,32 @@ _WITHOUT_MASK: Final = (MaskSource.HEADER, MaskSource.NOTHING)
 class RunRecord:
     """The record of a case: its answers, their sources, and the time and memory that they took.
 
-    `answers` holds risks and classes by answer, None for a mask; `probabilities` the probability of the second of two
-    classes; `images` sizes and spacings (x, y, z) of CT and PET, None for a PET that is not used; `lesions` volume and
-    number of lesions of each label in the written mask, or in the segmentation if no mask is written; `expected_dsc`
-    the DSC of each label that the networks' probabilities predict, empty without passes and after an early end.
-    `fallbacks` names the answers given by a fallback, `fallback_by` the fallback ("PET threshold", "earlier mask",
-    "empty mask", "rule", "training", "declaration"), and `fallback_why` the reason. `region` describes the region that
-    was searched (`Region.as_json`), None for a method without images. `device` describes the devices that made the
-    passes, None without passes. `package` is the model package, None for a method without one; a notice says if it is
-    the shipped package. `seconds` holds the finished stages. `time_limit_s` and `left_s` are None without a time limit.
+    Attributes:
+        edition: Name of the edition.
+        task: Name of the task.
+        method: Name of the method.
+        device: Devices that made the passes; None without passes.
+        region: Region that was searched (`Region.as_json`); None for a method without images.
+        segmented_by: Source of the segmentation; None without a segmentation.
+        passes_done: Number of passes in the segmentation.
+        passes_planned: Number of passes that were planned.
+        answers: Risks and classes by the name of the answer; None for a mask.
+        fallbacks: Names of the answers that a fallback gave.
+        notices: Warnings about the case, the package and the device.
+        seconds: Seconds of each finished stage.
+        peak_memory_mib: Peak of the process's memory.
+        gpu_peak_memory_mib: Peak of the memory on the GPU; None if no GPU was used.
+        time_limit_s: Time limit; None if there is none.
+        left_s: Seconds left of the time limit; None without a time limit.
+        fallback_by: Fallback of each answer of `fallbacks`: "PET threshold", "earlier mask", "empty mask", "rule",
+            "training" or "declaration".
+        fallback_why: Reason for each of these fallbacks.
+        package: The model package; None for a method without one. A notice says if it is the shipped package.
+        probabilities: Probability of the second of two classes, by the name of the answer.
+        images: Sizes and spacings (x, y, z) of CT and PET; None for a PET that is not used.
+        lesions: Volume and number of the lesions of each label, in the written mask or else in the segmentation.
+        expected_dsc: DSC of each label that the networks' probabilities predict; empty without passes and after an
+            early end.
     """
 
     edition: str
@@ -242,7 +259,7 @@ def _count_lesions(answers: CaseAnswers) -> dict[str, Any]:
     record = {}
     for label in labels.FOREGROUND:
         box = boxes[label - 1]
-        lesions = [] if box is None else components(mask[box] == label, grid)
+        lesions = [] if box is None else find_components(mask[box] == label, grid)
         volume_ml = round(float(sum(lesion.volume_ml for lesion in lesions)), 3)
         record[labels.NAMES[label]] = {"volume_ml": volume_ml, "count": len(lesions)}
     return record
@@ -294,8 +311,8 @@ def reset_peaks() -> None:
     """Reset the peaks of memory; if the system refuses, they stay the peaks since the start of the process."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    if (cuda := _cuda_in_use()) is not None:
-        with suppress(RuntimeError):  # a lost card also fails the passes, which report it
+    if (cuda := _find_cuda_in_use()) is not None:
+        with suppress(RuntimeError):  # a lost GPU also fails the passes, which report it
             cuda.reset_peak_memory_stats()
 
 
@@ -305,16 +322,16 @@ def peak_memory_mib() -> float:
 
 
 def gpu_peak_memory_mib() -> float | None:
-    """Return the largest memory reserved on the card since `reset_peaks`, in MiB; None without a card that works."""
-    cuda = _cuda_in_use()
+    """Return the largest memory reserved on the GPU since `reset_peaks`, in MiB; None without a working GPU."""
+    cuda = _find_cuda_in_use()
     try:
         return None if cuda is None else float(cuda.max_memory_reserved() / 2**20)
-    except RuntimeError:  # the card is lost, but the answers are valid
+    except RuntimeError:  # the GPU is lost, but the answers are valid
         return None
 
 
-def _cuda_in_use() -> Any:
-    """Return `torch.cuda` if a card is in use, else None; torch is never imported here."""
+def _find_cuda_in_use() -> Any:
+    """Return `torch.cuda` if a GPU is in use, else None; torch is never imported here."""
     # After an early end another thread may still be importing torch.
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     is_initialized = getattr(cuda, "is_initialized", None)

@@ -127,7 +127,7 @@ def _fit_fold(
         if not any(path.is_file() for path in folder.rglob("*")):  # a package has files, but no empty folders
             expected = "files in the folder that is passed to it"
             raise ModelPackageError(f"features {hook.reference}: fit", "found no file", expected)
-    model = _call_hook(hook, "made", hook.make_instance, root / f"fold_{fold}", device)
+    model = _call_hook(hook, "__init__", hook.make_instance, root / f"fold_{fold}", device)
     margin = getattr(hook.hook, "margin", 0)
     inner = slice(margin, cubes.shape[-1] - margin)
     features = {}
@@ -143,10 +143,10 @@ def _call_hook(hook: FeatureHook, step: str, function: Callable[..., Any], *valu
     """Call the hook's code; a `HecktorError` and a failure of the device are raised unchanged."""
     from algorithm.network.devices import is_device_failure
 
-    def passes(problem: BaseException) -> bool:
+    def should_propagate(problem: BaseException) -> bool:
         return isinstance(problem, HecktorError) or is_device_failure(problem)
 
-    return hook.call(step, function, *values, passes=passes)
+    return hook.call(step, function, *values, should_propagate=should_propagate)
 
 
 def make_outcomes_table(work: WorkFolders, cases: Sequence[ReleaseCase]) -> pd.DataFrame:

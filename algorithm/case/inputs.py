@@ -53,7 +53,7 @@ def make_case_files(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
     """Return a case in plain files; without `pet` the PET is CASE_0001 next to a CT with nnU-Net's name CASE_0000.
 
     Raises:
-        InputError: A file does not exist or is no image, there is no PET, or CT and PET are the same file.
+        InputError: A file does not exist or is not an image, there is no PET, or CT and PET are the same file.
     """
     files = CaseFiles(ct, find_pet(ct) if pet is None else pet, ehr)
     for option, path in zip(("--ct", "--pet", "--ehr"), files.paths, strict=False):
@@ -82,22 +82,22 @@ def find_pet(ct: Path) -> Path:
 def find_input(root: Path, socket: Socket, notices: Notices) -> Path:
     """Find the path of a socket below `root`: a folder or an image for an image socket, a file for a JSON socket.
 
-    If the declared path holds no input, an entry of `inputs.json` with the socket's slug may name another path, which
-    gives a notice. A listed path that leads out of `root` is never used. Without a usable entry, the declared path is
-    returned, which may not exist.
+    If there is no input at the declared path, an entry of `inputs.json` with the socket's slug may name another path,
+    which gives a notice. A listed path that leads out of `root` is never used. Without a usable entry, the declared
+    path is returned, which may not exist.
     """
     declared = socket.path_under(root)
-    if _holds_input(declared, socket) or not (root / LISTING).is_file():
+    if _has_input(declared, socket) or not (root / LISTING).is_file():
         return declared
     for path in dict.fromkeys(_list_paths(root, socket, notices)):
         try:
             is_inside = (root / path).resolve().is_relative_to(root.resolve())
-            holds_input = is_inside and _holds_input(root / path, socket)
+            has_input = is_inside and _has_input(root / path, socket)
         except (OSError, RuntimeError, ValueError):  # too long, not a path, or links in a circle
             continue
         if not is_inside:
             notices.note(Finding(LISTING, f"{path!r} of {socket.slug} leads out of the input folder", action="ignored"))
-        elif holds_input:
+        elif has_input:
             action = f"the input is read from {path}"
             notices.note(Finding(LISTING, f"{path!r} as path of {socket.slug}", repr(socket.relative_path), action))
             return root / path
@@ -105,7 +105,7 @@ def find_input(root: Path, socket: Socket, notices: Notices) -> Path:
 
 
 def find_image(path: Path) -> Path:
-    """Return the image at `path`, which is an image or a folder that holds only one; else raise `InputError`."""
+    """Return the image at `path`, which is an image or a folder with a single image; else raise `InputError`."""
     return path if path.is_file() else find_single_image(path)
 
 
@@ -119,7 +119,7 @@ def _list_paths(root: Path, socket: Socket, notices: Notices) -> Iterator[str]:
     yield from (entry.relative_path for entry in entries if entry.slug == socket.slug and entry.relative_path)
 
 
-def _holds_input(path: Path, socket: Socket) -> bool:
+def _has_input(path: Path, socket: Socket) -> bool:
     if not socket.is_image:
         return path.is_file()
     return bool(list_images(path)) if path.is_dir() else path.is_file() and find_image_suffix(path) is not None
@@ -258,7 +258,7 @@ def read_case_table(path: Path) -> tuple[BatchCase, ...]:
     Relative paths start at the file's folder.
 
     Raises:
-        InputError: The table cannot be read, lacks a column or has one twice, or a row lacks a cell.
+        InputError: The table cannot be read, a column is absent or repeated, or a cell is empty.
     """
     cells = read_cells(path)
     places = _find_columns(cells, path)

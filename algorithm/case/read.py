@@ -37,7 +37,7 @@ LOGGER = logging.getLogger("hecktor")
 
 BODY_HU: Final = -300
 MIN_SIZE_VOXELS: Final = (16, 16, 4)
-CT_ALONE: Final = "continuing with only the CT; expect an empty mask"
+CT_ONLY: Final = "continuing with only the CT; expect an empty mask"
 _WITHOUT_DOSE: Final = "continuing without it"
 _WITHOUT_CONTOURS: Final = "the network finds the lesions instead"
 _WITHOUT_CLINICAL: Final = "continuing without clinical variables"
@@ -56,9 +56,9 @@ class Case:
     the CT. `dose` is the planned dose in Gy on its own grid, None without a dose. `contours` is a lesion mask on the
     CT's grid that comes with the case, None if the algorithm has to find the lesions.
 
-    For MR (`is_mr`), `scan` is the MR (float32, finite) on whose grid the mask is answered. `registered` holds the
-    other channels of the networks: MR images, and for a mask one image of 0 and 1 for each structure. `earlier` is the
-    mask of the earlier visit, None without one.
+    For MR (`is_mr`), `scan` is the MR (float32, finite) on whose grid the mask is answered. `registered` has the other
+    channels of the networks: MR images, and for a mask one image of 0 and 1 for each structure. `earlier` is the mask
+    of the earlier visit, None without one.
     """
 
     scan: Volume
@@ -225,7 +225,7 @@ class _Reader:
         inputs = self.edition.inputs
         ct_path, pet_path, ehr_path = (find_input(root, inputs[name], self.notices) for name in (CT, PET, EHR))
         ct_image, pet_image = find_image(ct_path), None
-        with self._tolerate(CT_ALONE):
+        with self._tolerate(CT_ONLY):
             pet_image = find_image(pet_path)
         case = self.read_files(ct_image, pet_image, ehr_path)
         dose = {**self.algorithm.inputs, **self.algorithm.optional_inputs}.get(RT_DOSE)
@@ -236,7 +236,7 @@ class _Reader:
         ct = clean_ct(_check_size(read_volume(ct_path), ct_path.name), f"CT {ct_path.name}", self.notices)
         pet: Volume | None = None
         if pet_path is not None:
-            with self._tolerate(CT_ALONE):
+            with self._tolerate(CT_ONLY):
                 image = _check_size(read_volume(pet_path), pet_path.name)
                 pet = clean_pet(image, ct, f"PET {pet_path.name}", self.notices, suv_factor)
         return Case(ct, pet, patient)
@@ -246,7 +246,7 @@ class _Reader:
         patient, suv_factor = self._make_patient(record)
         ct = clean_ct(_check_size(scans.ct, "CT"), "CT", self.notices)
         pet: Volume | None = None
-        with self._tolerate(CT_ALONE):
+        with self._tolerate(CT_ONLY):
             pet = clean_pet(_check_size(scans.pet, "PET"), ct, "PET", self.notices, suv_factor)
         return Case(ct, pet, patient)
 
@@ -351,11 +351,11 @@ def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices, suv_factor: 
         array = np.maximum(array, np.float32(0))
     cleaned = Volume(array, pet.geometry)
     if not array.any():
-        notices.note(Finding(name, "all voxels are zero", action=CT_ALONE))
+        notices.note(Finding(name, "all voxels are zero", action=CT_ONLY))
         return None
     if not overlap(ct.geometry, pet.geometry):
         apart = f"does not overlap the CT ({pet.geometry.describe()} against {ct.geometry.describe()})"
-        notices.note(Finding(name, apart, action=CT_ALONE))
+        notices.note(Finding(name, apart, action=CT_ONLY))
         return None
     cleaned, findings = convert_to_suv(cleaned, ct, name, suv_factor)
     for finding in findings:

@@ -6,9 +6,9 @@ The expected medians over all blocks of a scan are SUV 0.7 in muscle and 0.4 in 
 STS_001, and 0.81 and 0.48 in patient STS_035 of the open Soft-tissue-Sarcoma collection (Vallieres et al. 2015,
 10.7937/K9/TCIA.2015.7GO2GSKS). Published SUV of normal tissues: Wang et al., Standardized uptake value atlas, Mol
 Imaging Biol 2007;9:83-90; Dias et al., Normal values for 18F-FDG uptake in organs and tissues, EJNMMI Research 2022,
-10.1186/s13550-022-00884-0. Exercise, food and insulin raise the uptake of muscle, but hardly of fat. The liver (1.9
-+/- 0.4, Liu et al., Iran J Radiol 2019;16(2):e84881) is as stable, but cannot be told from muscle by its HU; the brain
-(cerebellum 8.0 +/- 2.2, Wang et al.) would dominate a mean over all tissue.
+10.1186/s13550-022-00884-0. Exercise, food and insulin raise the uptake of muscle, but hardly of fat. The liver (1.9 +/-
+0.4, Liu et al., Iran J Radiol 2019;16(2):e84881) is as stable, but cannot be distinguished from muscle by its HU; the
+brain (cerebellum 8.0 +/- 2.2, Wang et al.) would dominate a mean over all tissue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from contract.images.volumes import Volume
 
 # Even a hot bladder has a lower SUV; activity concentrations in Bq/ml start in the thousands.
 MAX_PLAUSIBLE_SUV: Final = 500.0
-# SUV averages 1 over a body that holds all of the injected activity, so the highest value of a scan is at least 1.
+# SUV averages 1 over a body that contains all of the injected activity, so the highest value of a scan is at least 1.
 MIN_SUV_MAX: Final = 1.0
 
 # Lowest and highest mean HU of a block of each tissue, and its expected SUV. Muscle is denser than the brain, and less
@@ -177,7 +177,7 @@ def _choose_scale(pet: Volume, tissues: tuple[TissueUptake, ...]) -> tuple[float
     """Estimate the factor to SUV; return it with a description of the estimate for messages.
 
     Without muscle and fat the mean over the warm voxels (above a hundredth of the 99.9th percentile) is set to 1,
-    because SUV averages 1 over a body that holds all of the injected activity.
+    because SUV averages 1 over a body that contains all of the injected activity.
     """
     if estimate := estimate_suv_scale(tissues):
         names = " and ".join(tissue.name for tissue in tissues)

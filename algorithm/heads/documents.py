@@ -84,7 +84,7 @@ class ScaledFeature(Document):
 class Term(ScaledFeature):
     """The term of one feature in a linear head: its standardised value times a weight.
 
-    `weights` holds one weight for each score of the head.
+    `weights` has one weight for each score of the head.
     """
 
     weights: Annotated[tuple[Number, ...], Field(min_length=1)]
@@ -132,11 +132,11 @@ class _Head(Document):
         """Return the head as plain data, which `read_head` reads."""
         return self.model_dump(mode="json")
 
-    def missing(self, _features: Features) -> tuple[ScaledFeature, ...]:
+    def list_missing_features(self, _features: Features) -> tuple[ScaledFeature, ...]:
         """Return the features whose value is missing, so that their `fill` is used; each feature once."""
         return ()
 
-    def unavailable(self, _features: Features) -> tuple[str, ...]:
+    def list_unavailable_experts(self, _features: Features) -> tuple[str, ...]:
         """Return the names of the experts of an ensemble that are left out because all their features are missing."""
         return ()
 
@@ -174,7 +174,7 @@ class LinearHead(_Head):
         """Return the names of the features, each once."""
         return tuple(dict.fromkeys(term.feature for term in self.terms))
 
-    def missing(self, features: Features) -> tuple[ScaledFeature, ...]:
+    def list_missing_features(self, features: Features) -> tuple[ScaledFeature, ...]:
         return tuple({term.feature: term for term in self.terms if features.get(term.feature) is None}.values())
 
 
@@ -219,7 +219,7 @@ class ForestHead(_Head):
     def _forest(self) -> Forest:
         return Forest.from_trees(self.trees)
 
-    def missing(self, features: Features) -> tuple[ScaledFeature, ...]:
+    def list_missing_features(self, features: Features) -> tuple[ScaledFeature, ...]:
         return tuple(scaled for scaled in self.inputs if features.get(scaled.feature) is None)
 
 
@@ -232,7 +232,7 @@ class CustomHead(_Head):
     Attributes:
         hook: The class, such as `my_model:Forest`.
         folder: Folder of its files, relative to the folder of the heads.
-        features: The columns of the fit, in the order in which the code gets them.
+        features: The columns of the fit, in the order in which the code receives them.
         classes: The classes of the answer; empty for a risk.
         fitted: The classes with training patients.
     """
@@ -368,14 +368,16 @@ class EnsembleHead(_Head):
         used = np.array([values.any(1) if values.shape[1] else np.ones(len(values), np.bool_) for values in known])
         return np.asarray(used | ~used.any(0))
 
-    def unavailable(self, features: Features) -> tuple[str, ...]:
+    def list_unavailable_experts(self, features: Features) -> tuple[str, ...]:
         used = self._available(SinglePatient(features))[:, 0]
         return tuple(expert.name for expert, is_used in zip(self.experts, used, strict=True) if not is_used)
 
-    def missing(self, features: Features) -> tuple[ScaledFeature, ...]:
-        left_out = self.unavailable(features)
+    def list_missing_features(self, features: Features) -> tuple[ScaledFeature, ...]:
+        left_out = self.list_unavailable_experts(features)
         experts = [expert for expert in self.experts if expert.name not in left_out]
-        return tuple({term.feature: term for expert in experts for term in expert.head.missing(features)}.values())
+        return tuple(
+            {term.feature: term for expert in experts for term in expert.head.list_missing_features(features)}.values()
+        )
 
 
 Head = Annotated[LinearHead | ForestHead | CustomHead | EnsembleHead, Field(discriminator="kind")]

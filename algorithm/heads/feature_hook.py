@@ -86,7 +86,7 @@ def make_tumour_cube(
         Channels CT, PET, GTVp and GTVn, shape (4, voxels, voxels, voxels); None without a tumour. The CT is scaled to
         -1 to 1, the PET to 0 to 5, and a mask is the fraction of each voxel that it covers.
     """
-    centre = _centre_mm(mask, grid)
+    centre = _compute_centre_mm(mask, grid)
     if centre is None:
         return None
     x, y, z = (float(value) for value in centre - (voxels - 1) / 2 * spacing_mm)
@@ -103,7 +103,7 @@ def make_empty_cube(voxels: int, _spacing_mm: float) -> Cube:
     return np.full((1, CUBE_CHANNELS, voxels, voxels, voxels), np.nan, np.float32)
 
 
-def _centre_mm(mask: npt.NDArray[np.uint8], grid: Geometry) -> npt.NDArray[np.float64] | None:
+def _compute_centre_mm(mask: npt.NDArray[np.uint8], grid: Geometry) -> npt.NDArray[np.float64] | None:
     """Return the centroid (x, y, z) in mm of GTVp, or of GTVn if there is no GTVp; None for an empty mask."""
     matrix = grid.index_to_physical_matrix()
     for label in labels.FOREGROUND:
@@ -184,7 +184,7 @@ class FeatureHook:
 
     @cached_property
     def hook(self) -> Any:
-        """Return the class; raise `ModelPackageError` if it does not exist, lacks a method or has an invalid cube."""
+        """Return the class; raise `ModelPackageError` if it does not exist, has no `measure` or has an invalid cube."""
         hook = self.code.find(self.reference, _KIND)
         if not callable(getattr(hook, "measure", None)):
             raise ModelPackageError(f"{_KIND} {self.reference}", "no method measure", "measure")
@@ -215,7 +215,7 @@ class FeatureHook:
     ) -> dict[str, float | None]:
         """Measure the features of one patient.
 
-        The code gets copies of the images, so it cannot change them. Folds are left out when time runs short.
+        The code receives copies of the images, so it cannot change them. Folds are left out when time runs short.
 
         Returns:
             The features by the names that heads use, the mean over the folds; empty if there is no time for any fold.
@@ -247,7 +247,7 @@ class FeatureHook:
         Raises:
             ModelPackageError: The code fails; other errors as in `measure_features`.
         """
-        return self._call("made", device, self.hook, *(() if fold is None else (fold, device)))
+        return self._call("__init__", device, self.hook, *(() if fold is None else (fold, device)))
 
     def measure_cube(self, hook: Any, cube: Cube, clinical: Features, device: str) -> dict[str, float | None]:
         """Measure the features of one patient on a cube, by the names that heads use.
@@ -280,17 +280,19 @@ class FeatureHook:
             raise ModelPackageError(what, f"{bad[0]} is {values[bad[0]]!r}", "a finite number, or None if missing")
         return {f"{self.prefix}{name}": _as_float(values[name]) for name in names}
 
-    def call(self, step: str, function: Any, *values: Any, passes: Callable[[BaseException], bool]) -> Any:
+    def call(self, step: str, function: Any, *values: Any, should_propagate: Callable[[BaseException], bool]) -> Any:
         """Call a function of the code with `values`.
 
         Raises:
-            ModelPackageError: The code fails; an error for which `passes` returns True is raised unchanged.
+            ModelPackageError: The code fails; an error for which `should_propagate` returns True is raised unchanged.
         """
-        return call_code(f"{_KIND} {self.reference}: {step}", "values", function, *values, should_propagate=passes)
+        return call_code(
+            f"{_KIND} {self.reference}: {step}", "values", function, *values, should_propagate=should_propagate
+        )
 
     def _call(self, step: str, device: str, function: Any, *values: Any) -> Any:
         stopped = MemoryError if device == "cpu" else (MemoryError, RuntimeError)
-        return self.call(step, function, *values, passes=lambda problem: isinstance(problem, stopped))
+        return self.call(step, function, *values, should_propagate=lambda problem: isinstance(problem, stopped))
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -11,8 +11,8 @@ A head is a class in user code, which need not import this project (docs/own-mod
         @classmethod
         def load(cls, folder): ...
 
-With `cube = (48, 2.0)`, voxels per side and their size in mm, `fit` and `predict` also get the cubes around the tumours
-of the same patients as their last argument.
+With `cube = (48, 2.0)`, voxels per side and their size in mm, `fit` and `predict` also receive the cubes around the
+tumours of the same patients as their last argument.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def find_head(code: Code, reference: str) -> Any:
     """Return the class of a custom head.
 
     Raises:
-        ModelPackageError: The class does not exist, lacks a method or has an invalid `cube`.
+        ModelPackageError: The class does not exist, has not all methods or has an invalid `cube`.
     """
     actual = code.find(reference, "head")
     check_cube(actual, f"head {reference}")
@@ -94,26 +94,26 @@ def make_cube_arguments(model: Any, reference: str, cubes: Cubes | None) -> tupl
     return (cubes(*size),)
 
 
-def call(reference: str, step: str, function: Callable[..., Any], *values: Any) -> Any:
+def call_head(reference: str, step: str, function: Callable[..., Any], *values: Any) -> Any:
     """Call a function of the custom head. Raises `ModelPackageError` if it fails."""
     return call_code(f"head {reference}: {step}", "an answer", function, *values)
 
 
-def table(patients: Patients, features: Sequence[str]) -> Any:
+def make_feature_frame(patients: Patients, features: Sequence[str]) -> Any:
     """Return the features of patients as a DataFrame, one row for each patient; NaN for a missing value."""
     import pandas as pd  # only a custom head needs it
 
     return pd.DataFrame(patients.values(features), columns=list(features))
 
 
-def predictions(reference: str, model: Any, frame: Any, scores: int, cubes: Cubes | None) -> Floats:
-    """Return the predictions of a custom head, shape (patients,), or (patients, scores) for several scores.
+def compute_predictions(reference: str, model: Any, frame: Any, scores: int, cubes: Cubes | None) -> Floats:
+    """Compute the predictions of a custom head, shape (patients,), or (patients, scores) for several scores.
 
     Raises:
         ModelPackageError: The code fails, or returns another shape, NaN, infinity or something other than numbers.
     """
     what, shape = f"head {reference}: predict", (len(frame), scores) if scores > 1 else (len(frame),)
-    values = call(reference, "predict", model.predict, frame, *make_cube_arguments(model, reference, cubes))
+    values = call_head(reference, "predict", model.predict, frame, *make_cube_arguments(model, reference, cubes))
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -148,9 +148,9 @@ class _Predictor:
         try:
             if self._model is None:
                 head = find_head(self._code, self._reference)
-                self._model = call(self._reference, "load", head.load, self._folder)
-            frame = table(patients, self._features)
-            return predictions(self._reference, self._model, frame, self._scores, patients.cubes)
+                self._model = call_head(self._reference, "load", head.load, self._folder)
+            frame = make_feature_frame(patients, self._features)
+            return compute_predictions(self._reference, self._model, frame, self._scores, patients.cubes)
         except MemoryError:
             raise ModelPackageError(f"head {self._reference}", "too little memory", "an answer") from None
 

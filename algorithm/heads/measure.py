@@ -21,11 +21,11 @@ from algorithm.heads.structure import (
     THRESHOLD_NAMES,
     Feature,
     Structure,
-    components,
     cut_structure,
     density,
     diameter_mm,
     dose_volume,
+    find_components,
     glycolysis,
     measure_thresholds,
     mesh,
@@ -73,16 +73,16 @@ def image_features(
     """
     whole = {"gtvp": cut_structure(mask == labels.GTVP, grid), "gtvn": cut_structure(mask == labels.GTVN, grid)}
     mask = remove_specks(mask, grid, smallest)
-    primary, nodes = cut_structure(mask == labels.GTVP, grid), components(mask == labels.GTVN, grid)
-    lesions = components(mask > 0, grid)
+    primary, nodes = cut_structure(mask == labels.GTVP, grid), find_components(mask == labels.GTVN, grid)
+    lesions = find_components(mask > 0, grid)
     gray = None if dose is None else resample_dose(dose, grid)
     features: dict[str, float | None] = {}
     for name, structure in whole.items():
         measured = _measure_structure(structure, ct, pet) | dose_volume(structure, gray)
         features |= {f"{name}_{key}": value for key, value in measured.items()}
-    of_primary = shape(primary) | _list_extents(primary) | neighbours(primary, ct)
+    of_primary = shape(primary) | _list_extents(primary) | measure_contacts(primary, ct)
     features |= {f"gtvp_{key}": value for key, value in of_primary.items()}
-    features |= nodal(primary, nodes, ct, grid)
+    features |= measure_nodes(primary, nodes, ct, grid)
     features |= _compute_totals(features)
     features["spread_mm"] = spread_mm(lesions)
     features |= distances(primary, nodes, lesions)
@@ -109,7 +109,7 @@ def features_version(smallest: MinLesionSizes) -> str:
 def clinical_features(patient: Patient, clinical: Sequence[ClinicalVariable]) -> dict[str, float | None]:
     """Convert the clinical variables to features: numbers by the name of the feature, None for a missing value.
 
-    `clinical` declares the variables of the edition. The centre is no feature.
+    `clinical` declares the variables of the edition. The centre is not a feature.
     """
     return {
         variable.feature: variable.as_feature(patient.values.get(variable.name))
@@ -160,7 +160,7 @@ ENLARGED_MM: Final = 10.0
 _LARGEST_NODE_FEATURES: Final = ("diameter_mm", "sphericity", "elongation", "flatness")
 
 
-def nodal(
+def measure_nodes(
     primary: Structure | None, nodes: Sequence[Structure], ct: npt.NDArray[np.float32], grid: Geometry
 ) -> dict[str, Feature]:
     """Measure the features of the nodes: number, size, shape of the largest node, sides and heights.
@@ -211,8 +211,8 @@ def distances(
 ) -> dict[str, Feature]:
     """Measure the largest distances between two nodes and of a node from the primary, and the lesions' dispersion.
 
-    All are in mm between centres; None with too few lesions. The dispersion is the root mean square distance of the
-    lesions' centres from their common centre.
+    All are in mm between centres; None if there are too few lesions. The dispersion is the root mean square distance of
+    the lesions' centres from their common centre.
     """
     from_primary = [] if primary is None else [np.linalg.norm(node.centre_mm - primary.centre_mm) for node in nodes]
     return {
@@ -272,7 +272,7 @@ def bilateral(nodes_mm: Sequence[Feature]) -> Feature:
 
 
 def contralateral(primary_mm: Feature, nodes_mm: Sequence[Feature]) -> Feature:
-    """Return 1 if a node lies on the opposite side of the primary, else 0, from the offsets of `offset_mm`.
+    """Return 1 if a node lies on the side opposite to the primary, else 0, from the offsets of `offset_mm`.
 
     For a primary on the midline the result of `bilateral` is returned. The result is None if the primary, or a node
     that could decide, has no offset.
@@ -315,7 +315,7 @@ CONTACTS: Final = ("bone_contact", "air_contact", "bone_ml")
 _Mask = npt.NDArray[np.bool_]
 
 
-def neighbours(structure: Structure | None, ct: npt.NDArray[np.float32]) -> dict[str, Feature]:
+def measure_contacts(structure: Structure | None, ct: npt.NDArray[np.float32]) -> dict[str, Feature]:
     """Measure the fractions of the surface in contact with bone (above 250 HU) and air (below -500 HU), and the bone.
 
     Surface voxels belong to the structure and share a face with a voxel outside it, or with the edge of the grid. They
@@ -387,7 +387,7 @@ def _find_mirror_line(
     inside = np.moveaxis(body[thinned], axis, -1)
     middle = ct.shape[axis] - 1
     reach = min(int(2 * _MAX_MIDLINE_OFFSET_MM / spacing_mm[axis]), middle // 2)
-    # Of equal candidates the one nearest to the middle counts.
+    # Of equally good candidates the one nearest to the middle is chosen.
     candidates = sorted(range(middle - reach, middle + reach + 1), key=lambda doubled: abs(doubled - middle))
     return min(zip(_compute_asymmetries(hu, inside, candidates), candidates, strict=True), key=lambda pair: pair[0])[1]
 

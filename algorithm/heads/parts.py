@@ -19,7 +19,7 @@ MAX_NUMBER: Final = 1e100
 # Beyond this logit the logistic function is 0 or 1 in double precision.
 MAX_LOGIT: Final = 700.0
 MAX_STEPS: Final = 64
-# Up to this score the hazard ratio exp(score), and its products with any hazard that a head may hold, are finite.
+# Up to this score the hazard ratio exp(score), and its products with any hazard that a head may have, are finite.
 MAX_SCORE: Final = 300.0
 MAX_TREES: Final = 1000
 MAX_NODES: Final = 10_000
@@ -54,8 +54,8 @@ class Calibration(Document):
 class Survival(Document):
     """Cumulative baseline hazard, of a patient with score 0, from day 0 to the last day, the horizon.
 
-    The hazard is 0 on day 0. `days` are above 0 and ascend; `cumulative_hazard` holds the hazard on each of these days
-    and is linear between them.
+    The hazard is 0 on day 0. `days` are above 0 and ascend; `cumulative_hazard` is the hazard on each of these days and
+    is linear between them.
     """
 
     days: Annotated[tuple[Number, ...], Field(min_length=1, max_length=MAX_STEPS)]

@@ -86,7 +86,7 @@ def cut_structure(structure: npt.NDArray[np.bool_], grid: Geometry) -> Structure
     return Structure(structure[wider], wider, spacing, grid.voxel_volume_mm3 / 1000)
 
 
-def components(structure: npt.NDArray[np.bool_], grid: Geometry) -> list[Structure]:
+def find_components(structure: npt.NDArray[np.bool_], grid: Geometry) -> list[Structure]:
     """Return the 26-connected components of a boolean mask on the whole grid, each in its own box without a margin."""
     whole = cut_structure(structure, grid)
     if whole is None:
@@ -103,7 +103,7 @@ def remove_specks(mask: npt.NDArray[np.uint8], grid: Geometry, smallest: MinLesi
     """Return the mask (labels 0, 1, 2) without the 26-connected components that are too small to count as lesions."""
     lesions = mask.copy()
     for label in labels.FOREGROUND:
-        for part in components(mask == label, grid):
+        for part in find_components(mask == label, grid):
             if is_below(part.volume_ml, smallest.get_ml(label)):
                 part.cut(lesions)[part.inside] = labels.BACKGROUND
     return lesions
@@ -237,8 +237,8 @@ def glycolysis(structure: Structure | None, pet: _Image | None) -> Feature:
 def intensity_peak(structure: Structure, image: npt.NDArray[np.floating]) -> float:
     """Return the highest mean over a sphere of 1 ml around any voxel of the structure (IBSI 0F91).
 
-    The sphere holds all voxels of the box with centres within 6.2 mm, also voxels outside the structure. `image` is the
-    part of the image in the structure's box.
+    The sphere contains all voxels of the box with centres within 6.2 mm, also voxels outside the structure. `image` is
+    the part of the image in the structure's box.
     """
     from scipy.signal import oaconvolve  # the import takes longer than the computation
 

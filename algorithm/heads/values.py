@@ -127,7 +127,7 @@ def find_absent_structures(features: Features) -> frozenset[str]:
 def find_possible_classes(
     answer: AnswerSpec, absent: Collection[str], *, segmented: bool = True
 ) -> tuple[ClassValue, ...]:
-    """Return the classes that are possible for an answer if the mask lacks the structures in `absent`.
+    """Return the classes that are possible for an answer if the structures `absent` are not in the mask.
 
     `AnswerSpec.without` declares the class of a patient without a structure. If the structure is absent, only this
     class is possible; if it is present, this class is excluded. T4 is excluded without a primary, unless `segmented` is

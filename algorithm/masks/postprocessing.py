@@ -136,8 +136,9 @@ def measure_lesions(logits: _Float, pet: _Float | None, grid: Geometry) -> Lesio
 def find_removal_reasons(lesions: LesionMeasures, rules: PostprocessingRules) -> list[str]:
     """Return, for each lesion, the name of the rule that removes it; empty for a kept lesion.
 
-    The largest GTVp is chosen among the GTVp that reach their minimum volume. An unknown SUV reaches any minimum. If
-    the GTVn that pass the rules on single lesions have less than `gtvn_total_ml` in total, none of them is kept.
+    The largest GTVp is chosen among the GTVp that reach their minimum volume. An unknown SUV counts as reaching any
+    minimum. If the GTVn that pass the rules on single lesions have less than `gtvn_total_ml` in total, none of them is
+    kept.
     """
     reasons = [""] * len(lesions.label)
     for label, limits in _MINIMUM_RULES.items():

@@ -57,7 +57,7 @@ class MaskSource(StrEnum):
 
     HEADER = "header"  # an empty mask on the grid of the CT, which is not read yet
     NOTHING = "nothing"  # the method segments nothing, or the scan shows no body
-    CONTOURS = "contours"  # given with the case
+    CONTOURS = "contours"  # part of the case
     PET_THRESHOLD = "PET threshold"
     EARLIER_MASK = "earlier mask"
     EMPTY_MASK = "empty mask"  # for MR without an earlier mask

@@ -26,8 +26,8 @@ _MODULES: Final = (
 _SEGRESNET_ARGUMENTS: Final = (
     "act", "blocks_down", "blocks_up", "dropout_prob", "init_filters", "norm", "upsample_mode",
 )  # fmt: skip
-# Minimum and maximum of the numbers in `arch_kwargs`; no card has room for a network with larger numbers. An argument
-# is one number, or a list with a number or three numbers (z, y, x) for each stage.
+# Minimum and maximum of the numbers in `arch_kwargs`; no GPU has enough memory for a network with larger numbers. An
+# argument is one number, or a list with a number or three numbers (z, y, x) for each stage.
 _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "n_stages": (2, 12),
     "features_per_stage": (1, 4096),
@@ -64,7 +64,7 @@ class Backbone:
         classes: Names of its classes in nnU-Net's plans.
         build: Builds the network with PyTorch's random weights.
         deep_supervision: Whether it has an output at each resolution in training.
-        kernels: Names of the arguments that hold, for each stage, one number for each axis of the grid.
+        kernels: Names of the arguments that have, for each stage, one number for each axis of the grid.
         output_layers: Part of the names of the layers whose outputs are the labels.
         design: Makes the architecture for a patch; None if nnU-Net's planner does this.
     """

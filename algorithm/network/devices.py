@@ -15,7 +15,7 @@ from contract.processes import count_usable_cpus
 
 # The platform's T4 has 16 GB, of which 15 GiB can be used; the last GiB is a reserve for the driver and fragmentation.
 GPU_MEMORY_LIMIT_BYTES: Final = 14 * 2**30
-# Messages of torch 2.10 (CUDA 12.8, cuDNN 9.19) and 2.13 about a lack of memory, in this order: from the CUDA runtime
+# Messages of torch 2.10 (CUDA 12.8, cuDNN 9.19) and 2.13 about too little memory, in this order: from the CUDA runtime
 # and driver; from torch if no algorithm of cuDNN has room for its workspace, by heuristics (`cudnn.benchmark = False`)
 # or after all have been tried; from cuDNN 9; from cuBLAS or an earlier cuDNN.
 _NO_MEMORY: Final = (
@@ -46,14 +46,14 @@ def use_inference_settings(device: torch.device, *, limited: bool = False) -> It
     with _SETTINGS:
         _blocks += 1
         if _blocks == 1:
-            with suppress(RuntimeError):  # a failed card also fails the first network, which reports it
+            with suppress(RuntimeError):  # a failed GPU also fails the first network, which reports it
                 _IN_FORCE.extend(_set_for_inference(device, limited))
     try:
         yield
     finally:
         with _SETTINGS:
             _blocks -= 1
-            with suppress(RuntimeError):  # the card is lost
+            with suppress(RuntimeError):  # the GPU is lost
                 while not _blocks and _IN_FORCE:
                     _IN_FORCE.pop()()
 
@@ -102,7 +102,7 @@ def is_out_of_memory(problem: BaseException, earlier_retries: int = 0) -> bool:
 
 
 def count_alloc_retries() -> int:
-    """Return how often this process emptied torch's cache for an allocation on the card or failed to allocate."""
+    """Return how often this process emptied torch's cache for an allocation on the GPU or failed to allocate."""
     return int(torch.cuda.memory_stats().get("num_alloc_retries", 0)) if torch.cuda.is_initialized() else 0
 
 
@@ -112,14 +112,14 @@ def first_line(problem: BaseException) -> str:
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device called `cpu`, `cuda` (the first card) or `auto` (CUDA if a card answers, otherwise the CPU).
+    """Return the device called `cpu`, `cuda` (the first GPU) or `auto` (a usable GPU if there is one, or else the CPU).
 
     Raises:
-        HecktorError: `cuda` was asked for, but no card answers.
+        HecktorError: `cuda` was requested, but there is no usable GPU.
     """
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
-        raise HecktorError("device cuda", "no CUDA device answers", "one (or --device auto or cpu)")
+        raise HecktorError("device cuda", "no usable CUDA device", "one (or --device auto or cpu)")
     # Some of torch's CUDA functions need the device's index.
     return torch.device("cuda", 0) if available and name != "cpu" else torch.device("cpu")
 
@@ -128,5 +128,5 @@ def find_unexpected_cpu(name: str, device: torch.device) -> tuple[Finding, ...]:
     """Return a finding if `auto` chose the CPU although torch was built for CUDA; otherwise an empty tuple."""
     if name != "auto" or device.type != "cpu" or torch.version.cuda is None:
         return ()
-    actual = f"no CUDA device answers torch {torch.__version__}"
-    return (Finding("device auto", actual, "a card", "the CPU computes"),)
+    actual = f"no CUDA device that torch {torch.__version__} can use"
+    return (Finding("device auto", actual, "a GPU", "the CPU is used"),)

@@ -1,4 +1,4 @@
-"""Find the model package that answers, and keep its networks on the device from case to case."""
+"""Find the model package to use, and keep its networks on the device from case to case."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ INSTALL_MODELS: Final = "pip install ./models in the source tree"
 def find_uploaded_package(folder: Path = platform.MODEL_DIR) -> Path | None:
     """Return the folder of the uploaded package, None if nothing was uploaded.
 
-    A folder that holds anything counts as uploaded, so that a wrongly packed package fails instead of being replaced.
+    A folder that is not empty counts as uploaded, so that a wrongly packed package fails instead of being replaced.
     """
     return folder if folder.is_dir() and any(folder.iterdir()) else None
 
@@ -170,7 +170,7 @@ class LoadedPackage:
 
     @cached_property
     def device(self) -> torch.device:
-        """Return the requested device, or the CPU if it failed; raise `HecktorError` if `cuda` does not answer."""
+        """Return the requested device, or the CPU if it failed; raise `HecktorError` if `cuda` cannot be used."""
         from algorithm.network.devices import find_device
 
         return find_device(self._device_name)

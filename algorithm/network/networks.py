@@ -63,8 +63,8 @@ class ReorderedNetwork(nn.Module):
 class Networks:
     """The networks of a package, each loaded when a pass first needs it.
 
-    All networks stay on their device until the device fails, usually for lack of memory. From then on one network is
-    kept at a time and the others are read again.
+    All networks stay on their device until the device fails, usually because its memory is full. From then on one
+    network is kept at a time and the others are read again.
     """
 
     def __init__(self, package: ModelPackage, *, keeps_all: bool = True) -> None:
@@ -113,7 +113,7 @@ class Networks:
         """Drop all networks after a device failed, free its memory, and from now on keep only one network at a time."""
         self._keeps_all = False
         self._loaded.clear()
-        compute_gaussian.cache_clear()  # nnU-Net keeps the Gaussian weights of tiles on the card
+        compute_gaussian.cache_clear()  # nnU-Net keeps the Gaussian weights of tiles on the GPU
         _release_cache(device)
 
     def _load(self, fold: int, device: torch.device) -> nn.Module:
@@ -241,7 +241,7 @@ def _build_without_memory(package: ModelPackage, fold: int) -> nn.Module:
 
 
 def _release_cache(device: torch.device) -> None:
-    """Free torch's cached memory on a card; only log a failure, because the card may be lost."""
+    """Free torch's cached memory on a GPU; only log a failure, because the GPU may be lost."""
     if device.type != "cuda":
         return
     try:
@@ -252,10 +252,10 @@ def _release_cache(device: torch.device) -> None:
 
 @torch.no_grad()
 def load_weights(network: nn.Module, path: Path) -> None:
-    """Fill a network from a safetensors file that holds each of its tensors once.
+    """Fill a network from a safetensors file that contains each of its tensors once.
 
     Raises:
-        ModelPackageError: The file cannot be read, holds other tensors, or NaN or infinity.
+        ModelPackageError: The file cannot be read, or contains other tensors, NaN or infinity.
     """
     try:
         weights = load_file(str(path))
@@ -272,7 +272,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
             shape = tuple(weights[name].shape)
             raise ModelPackageError(path.name, f"{name} of shape {shape}", str(tuple(tensor.shape)))
         if not bool(torch.isfinite(weights[name]).all()):
-            raise ModelPackageError(path.name, f"{name} holds NaN or infinity", "finite weights")
+            raise ModelPackageError(path.name, f"{name} contains NaN or infinity", "finite weights")
     for name, tensor in tensors.items():
         tensor.copy_(weights[name])
 

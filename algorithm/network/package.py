@@ -49,7 +49,7 @@ CARD: Final = "MODEL_CARD.md"
 INTENSITIES: Final = "foreground_intensity_properties_per_channel"
 # nnU-Net's normalisations that inference can compute.
 SCHEMES: Final = ("CTNormalization", "ZScoreNormalization", "NoNormalization", "RescaleTo01Normalization")
-# The plans name a scheme or hold a window: two numbers, in HU or SUV, that are scaled to 0 and 1.
+# The plans name a scheme or contain a window: two numbers, in HU or SUV, that are scaled to 0 and 1.
 KNOWN: Final = f"a window (low, high) with low below high, one of {', '.join(SCHEMES)}"
 # nnU-Net's resampling functions, and the keys of a configuration that name them.
 RESAMPLING_FUNCTIONS: Final = ("resample_data_or_seg_to_shape", "resample_torch_fornnunet")
@@ -168,7 +168,7 @@ class ModelPackage:
     def head(self, name: str) -> Head:
         """Return the head called `name`. Raises `ModelPackageError` for a head that does not exist."""
         if not self.heads:
-            raise ModelPackageError(MANIFEST, f"no head {name!r}", "a package with heads: this one segments only")
+            raise ModelPackageError(MANIFEST, f"no head {name!r}", "a package with heads: this package only segments")
         if name not in self.heads:
             raise ModelPackageError(MANIFEST, f"no head {name!r}", f"one of {', '.join(self.heads)}")
         return self.heads[name]
@@ -191,7 +191,7 @@ def is_custom(configuration: Mapping[str, Any]) -> bool:
 
 
 def load_package(root: Path, code: Code | None = None) -> ModelPackage:
-    """Read and verify a package; `code` holds the user code that it names, and None uses the code in the image.
+    """Read and verify a package; `code` is the user code that it names, and None uses the code in the image.
 
     Raises:
         ModelPackageError: The folder is not a model package, or the package is damaged.

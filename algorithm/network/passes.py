@@ -1,7 +1,7 @@
 """Run as many passes of the networks as the time allows, the most valuable first.
 
 The time of the longest pass decides whether another one is started. If a device runs out of memory or is lost, the next
-backend takes over and the sum of the passes moves to RAM. Passes that were lost with a card are made again.
+backend takes over and the sum of the passes moves to RAM. Passes that were lost with a GPU are made again.
 
 A package may have several members, which are networks of different configurations. Each member has its own cost and its
 own backends: a member that is too slow or too large is left out, and the passes of the other members continue.
@@ -41,7 +41,7 @@ from contract.errors import Finding, ModelPackageError
 LOGGER = logging.getLogger("hecktor")
 # A pass may take this much longer than the longest one so far.
 MAX_SLOWDOWN: Final = 1.2
-# A sum on a card is copied to RAM after the first pass, after every pass whose number is a multiple of this number, and
+# A sum on a GPU is copied to RAM after the first pass, after every pass whose number is a multiple of this number, and
 # after the last pass.
 COPY_EVERY: Final = 5
 # Errors of a pass after which its member is left out and the other members continue.
@@ -111,7 +111,7 @@ class Passes:
 
     @property
     def progress(self) -> Progress | None:
-        """Return the passes whose sum is in RAM, None before the first one, without waiting for a card."""
+        """Return the passes whose sum is in RAM, None before the first one, without waiting for a GPU."""
         copy = self._sum.find_copy()
         if copy is None:
             return None
@@ -134,8 +134,8 @@ class Passes:
     def make_all(self) -> Progress:
         """Make passes until all are complete or the time is up.
 
-        If the deadline stops the passes, the result is the copy of the sum that was completed last: a card that hangs
-        is not waited for.
+        If the deadline stops the passes, the result is the copy of the sum that was completed last: a GPU that hangs is
+        not waited for.
 
         Raises:
             NoPassFitsError: As `make_first`.
@@ -235,8 +235,8 @@ class Passes:
     def _try_pass(self, step: Pass, member: _Member) -> None:
         """Make one pass on the current backend, and add it to the sum.
 
-        Only this frame refers to the network, so that a failed pass leaves no network on the card. The image is kept
-        for the later passes.
+        Only this frame refers to the network, so that a failed pass leaves no network on the GPU. The image is kept for
+        the later passes.
         """
         backend = member.backends[0]
         tensor = torch.from_numpy(self._channels()) if self._tensor is None else self._tensor
@@ -253,9 +253,9 @@ class Passes:
         self._sum.add(values, on_card=backend.sums.type == "cuda")
 
     def _copy_sum(self, *, waits: bool) -> None:
-        """Copy the sum to RAM; if the card fails, move the sum there.
+        """Copy the sum to RAM; if the GPU fails, move the sum there.
 
-        Passes that are lost, with the card or for lack of RAM, are made again, but not on the card.
+        Passes that are lost, with the GPU or because RAM is full, are made again, but not on the GPU.
         """
         try:
             self._sum.start_copy()
@@ -270,7 +270,7 @@ class Passes:
                     member.backends = tuple(backend for backend in member.backends if backend.device.type == "cpu")
 
     def _move_sum_to_ram(self) -> int:
-        """Move the sum from a failed card to RAM; return the number of lost passes, which are queued again."""
+        """Move the sum from a failed GPU to RAM; return the number of lost passes, which are queued again."""
         self._sum.move_to_ram()
         lost = self._added[self._sum.done :]
         self._waiting.extendleft(reversed(lost))
@@ -298,5 +298,5 @@ def choose_passes(package: ModelPackage, *, has_pet: bool, max_passes: int | Non
         action = f"{left_out} of {len(planned)} passes left out"
         notices.note(Finding("PET", "no usable image", "one for networks that see only the PET", action))
     if not passes:
-        raise NoPassFitsError("none answers without a PET")
+        raise NoPassFitsError("no network can be used without a PET")
     return passes[:max_passes]

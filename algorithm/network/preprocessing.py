@@ -134,7 +134,7 @@ class CaseImage:
 
 
 def make_case_image(case: Case, region: Region, package: ModelPackage) -> CaseImage:
-    """Make the image of a case that the networks of a package get."""
+    """Make the image of a case that the networks of a package see."""
     if package.manifest.resampling == "nnunet":
         part = ScanPart(case, region, package)
         return CaseImage(part.grid, make_network_channels(case, part.grid), part.channels, part.restore)

@@ -26,7 +26,7 @@ from algorithm.network.package import ModelPackage
 
 # Tiles overlap by half a patch.
 TILE_STEP: Final = 0.5
-# Larger sums stay in RAM, so that the card always has room for the network.
+# Larger sums stay in RAM, so that the GPU always has memory for the network.
 MAX_SUM_ON_GPU_BYTES: Final = 4 * 2**30
 
 Box = tuple[slice, slice, slice]
@@ -106,7 +106,7 @@ def cpu_has_bfloat16() -> bool:
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until the card has finished its work."""
+    """Wait until the GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -207,9 +207,9 @@ def slide(
     full_precision_tiles = 0
     for number, tile in enumerate(tiles, start=1):
         part = padded[(slice(None), *tile)][None].to(backend.device)
-        logits = _tile_logits(network, part, axes, half=backend.half)
+        logits = _compute_tile_logits(network, part, axes, half=backend.half)
         if backend.half and not _is_finite(logits):
-            logits = _tile_logits(network, part, axes, half=False)
+            logits = _compute_tile_logits(network, part, axes, half=False)
             full_precision_tiles += 1
         if not _is_finite(logits):
             raise NotANumberError("the network returns NaN or infinity")
@@ -230,7 +230,7 @@ def slide(
 def _check_time(ends_s: Sequence[float], count: int, deadline: Deadline) -> None:
     """Raise `TooSlowError` if the remaining tiles of `count` would not end in time.
 
-    `ends_s` holds the start of the pass and the end of each tile so far. The first tile includes the warm-up, so it
+    `ends_s` has the start of the pass and the end of each tile so far. The first tile includes the warm-up, so it
     decides only if another tile as long would exceed the time left.
     """
     number = len(ends_s) - 1
@@ -240,7 +240,7 @@ def _check_time(ends_s: Sequence[float], count: int, deadline: Deadline) -> None
         raise TooSlowError(tile_s)
 
 
-def _tile_logits(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:
+def _compute_tile_logits(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:
     spatial = [axis + 2 for axis in axes]
     flipped = part.flip(spatial) if spatial else part
     logits = _forward(network, flipped, half=half)
@@ -309,13 +309,13 @@ class SumCopy:
 class PassSum:
     """The sum (label, z, y, x) over the passes so far, and the copy in RAM that was completed last.
 
-    A pass is added in place. A sum on a card is copied while the card computes the next pass. The copy and the next
-    addition are in one stream, so a copy holds only complete passes. Each copy has its own memory and is read only
+    A pass is added in place. A sum on a GPU is copied while the GPU computes the next pass. The copy and the next
+    addition are in one stream, so a copy contains only complete passes. Each copy has its own memory and is read only
     after its event, so an earlier copy stays valid as long as it is needed.
 
     Attributes:
         done: Number of passes in the sum.
-        on_card: Whether the sum is on a card.
+        on_card: Whether the sum is on a GPU.
     """
 
     def __init__(self) -> None:
@@ -327,7 +327,7 @@ class PassSum:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether the sum holds passes that are not in a complete copy."""
+        """Return whether the sum contains passes that are not in a complete copy."""
         return self.done > (0 if self._copy is None else self._copy.done)
 
     @torch.inference_mode()
@@ -342,11 +342,11 @@ class PassSum:
 
     @torch.inference_mode()
     def start_copy(self) -> None:
-        """Start a copy to RAM, unless a copy holds all passes; if the sum is in RAM, the copy is complete on return.
+        """Start a copy to RAM, unless a copy contains all passes; if the sum is in RAM, the copy is complete on return.
 
         Raises:
             MemoryError: There is no memory for the copy.
-            RuntimeError: There is no memory for the copy, or the card failed.
+            RuntimeError: There is no memory for the copy, or the GPU failed.
         """
         self.finish_copy()
         if not self.is_behind:
@@ -361,30 +361,30 @@ class PassSum:
         self._in_flight = SumCopy(pinned, self.done), copied
 
     def finish_copy(self) -> None:
-        """Wait until the copy in flight is complete, if there is one. Raises `RuntimeError` if the card failed."""
+        """Wait until the copy in flight is complete, if there is one. Raises `RuntimeError` if the GPU failed."""
         if self._in_flight is not None:
             copy, copied = self._in_flight
             copied.synchronize()
             self._copy, self._in_flight = copy, None
 
     def find_copy(self) -> SumCopy | None:
-        """Return the copy that was completed last, None before the first one, without waiting for a card.
+        """Return the copy that was completed last, None before the first one, without waiting for a GPU.
 
-        A sum in RAM is copied now, so the copy holds all passes.
+        A sum in RAM is copied now, so the copy contains all passes.
         """
         if not self.on_card and self.is_behind:
             self.start_copy()
-        with suppress(RuntimeError):  # a lost card completes no copy
+        with suppress(RuntimeError):  # a lost GPU completes no copy
             self._note_complete_copy()
         return self._copy
 
     def _note_complete_copy(self) -> None:
-        """Keep the copy in flight if it is complete, because a card that is lost later can no longer be queried."""
+        """Keep the copy in flight if it is complete, because a GPU that is lost later can no longer be queried."""
         if self._in_flight is not None and self._in_flight[1].query():
             self.finish_copy()
 
     def move_to_ram(self) -> None:
-        """Move the sum from a failed card to RAM; if the card is lost, only the last complete copy is left.
+        """Move the sum from a failed GPU to RAM; if the GPU is lost, only the last complete copy is left.
 
         Raises:
             MemoryError: There is no memory for the sum.

@@ -133,7 +133,7 @@ def _find_window(source: Geometry, target: Geometry) -> tuple[_Voxels, _Voxels] 
 
 
 def triple(values: npt.NDArray[Any]) -> _Triple:
-    """Convert three numbers (x, y, z) to a tuple, as `Geometry` holds them."""
+    """Convert three numbers (x, y, z) to a tuple, as `Geometry` stores them."""
     x, y, z = values.tolist()
     return (x, y, z)
 
@@ -183,7 +183,7 @@ def _average_blocks(volume: Volume, target: Geometry) -> Volume:
 
 def make_scan_grid(scan: Geometry, spacing_mm: _Triple) -> Geometry:
     """Make the grid to which nnU-Net resamples a scan; `spacing_mm` is along the scan's own axes (x, y, z)."""
-    # The order of operations is nnU-Net's, so that ties are rounded alike.
+    # The order of operations is nnU-Net's, so that ties are rounded in the same way.
     count = [max(round(old / new * n), 1) for old, new, n in zip(scan.spacing_mm, spacing_mm, scan.size, strict=True)]
     step = np.asarray(scan.size) / np.asarray(count)
     matrix = scan.index_to_physical_matrix()

@@ -257,7 +257,7 @@ class _Part:
 
 def _is_warm(suv: _Float, median: float | None) -> bool:
     """Return whether a component may be a brain: False if the PET covers it but does not show the uptake of a brain."""
-    uptake = suv[suv > 0]  # PET files hold zero outside the measured field
+    uptake = suv[suv > 0]  # PET files contain zero outside the measured field
     if median is None or len(uptake) < len(suv) / 2:
         return True
     return float(uptake.mean()) >= WARM_MEDIANS * median

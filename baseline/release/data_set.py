@@ -15,7 +15,7 @@ import numpy.typing as npt
 from algorithm.case.inputs import Notices
 from algorithm.case.read import Case, clean_ct, clean_pet, read_mr_case
 from algorithm.heads.measure import ENLARGED_MM, NODE_MM
-from algorithm.heads.structure import components
+from algorithm.heads.structure import find_components
 from algorithm.network.preprocessing import make_network_channels
 from algorithm.region.grids import make_upright_grid, resample_mask
 from algorithm.region.localise import Region, localise
@@ -134,7 +134,7 @@ def _prepare_case(item: tuple[ReleaseCase, str], raw: Path, spacing_mm: Spacing)
         inside = _compute_fraction_inside(reference, region)
         mask = resample_mask(reference, grid)
         lesions_ml = {
-            name: [part.volume_ml for part in components(mask == label, grid)]
+            name: [part.volume_ml for part in find_components(mask == label, grid)]
             for label, name in zip(labels.FOREGROUND, labels.LESIONS, strict=True)
         }
         write_volume(label_path(raw, case), Volume(mask, grid))

@@ -114,6 +114,6 @@ def test_cuda_without_a_card_is_refused_before_the_package_is_read(
     (tmp_path / "images").mkdir()
     (tmp_path / "manifest.json").write_text("damaged")
     folder = str(tmp_path)
-    with pytest.raises(HecktorError, match=r"^device cuda: no CUDA device answers"):
+    with pytest.raises(HecktorError, match=r"^device cuda: no usable CUDA device"):
         main(["--task", "rfs", "--input", folder, "--output", f"{folder}/out", "--model", folder, "--device", "cuda",
               "--edition", "hecktor2025"])  # fmt: skip

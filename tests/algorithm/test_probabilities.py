@@ -120,5 +120,5 @@ def test_socket_folders_are_refused(predict: Any, case_folder: Any, tmp_path: Pa
     before = sorted(tmp_path.rglob("*"))
     refused = predict("segmentation", "--probabilities", str(tmp_path / place))
     assert refused.status == 1
-    assert "which may hold the platform's sockets only, expected a path outside" in refused.lines[-1]
+    assert "which may contain only the platform's sockets, expected a path outside" in refused.lines[-1]
     assert sorted(tmp_path.rglob("*")) == before

@@ -214,5 +214,5 @@ def test_the_record_of_an_earlier_case_goes(predict: Any, case_folder: Any, tmp_
 def test_no_record_in_a_socket_folder(predict: Any, case_folder: Any, tmp_path: Path) -> None:
     case_folder.write()
     refused = predict("rfs", "--record", str(tmp_path / "output" / "record.json"))
-    assert re.search(r"^error: --record: .*output, which may hold the platform's sockets only", refused.lines[-1])
+    assert re.search(r"^error: --record: .*output, which may contain only the platform's sockets", refused.lines[-1])
     assert refused.files == []

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from algorithm import Predictor
-from algorithm.case.read import CT_ALONE
+from algorithm.case.read import CT_ONLY
 from algorithm.cli import main
 from contract import platform
 from contract.errors import Finding, run_main
@@ -62,7 +62,7 @@ EXPECTED: dict[str, Expected] = {
     "cut at the skull base": UNSURE,
     "20 mm of brain": UNSURE,
     "PET ends at the chin": Expected(CASE, False, (COVERED.format(39) + "no uptake beyond",)),
-    "PET ends at the lungs": Expected(CASE, False, (COVERED.format(14) + CT_ALONE,), "empty"),
+    "PET ends at the lungs": Expected(CASE, False, (COVERED.format(14) + CT_ONLY,), "empty"),
     "prone, header says prone": SURE,
     "prone, header says supine": SURE,
     "oblique by 20 degrees": SURE,

@@ -118,5 +118,5 @@ def test_any_flipped_bit_that_no_checksum_shows(load_damaged: Callable[[Change],
 
 
 def test_an_infinite_weight(load_damaged: Callable[[Change], None]) -> None:
-    with pytest.raises(ModelPackageError, match=r"^fold_0\.safetensors: .* holds NaN or infinity"):
+    with pytest.raises(ModelPackageError, match=r"^fold_0\.safetensors: .* contains NaN or infinity"):
         load_damaged(lambda content: content[:-4] + struct.pack("<f", float("inf")))

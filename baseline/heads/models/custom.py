@@ -14,13 +14,13 @@ from algorithm.heads.documents import NEVER, CustomHead, Floats, Head, LinearHea
 from algorithm.heads.head_hook import (
     HeadTarget,
     bind_code,
-    call,
+    call_head,
+    compute_predictions,
     find_head,
     list_custom_heads,
     make_cube_arguments,
-    predictions,
+    make_feature_frame,
     replace_custom,
-    table,
 )
 from baseline.heads.cohort import HeadCohort
 from baseline.heads.models.selection import Family, SingleHead
@@ -62,11 +62,11 @@ class CustomFit:
             head = LinearHead(scale=self.reference, classes=names, intercepts=tuple(intercepts.tolist()), terms=())
             return [head for _ in settings]
         features = tuple(map(str, cohort.features.columns))
-        model = call(self.reference, "made", find_head(self.code, self.reference), target)
+        model = call_head(self.reference, "__init__", find_head(self.code, self.reference), target)
         stream = rng.spawn(1)[0]  # the built-in models draw the same numbers with and without custom heads
         outcomes = _make_outcome_table(cohort, present)
         cubes = make_cube_arguments(model, self.reference, cohort.cubes)
-        call(self.reference, "fit", model.fit, table(cohort, features), outcomes, stream, *cubes)
+        call_head(self.reference, "fit", model.fit, make_feature_frame(cohort, features), outcomes, stream, *cubes)
         parts: dict[str, Any] = {
             "hook": self.reference,
             "folder": f"{self.name}/{self.reference.replace(':', '.')}",
@@ -91,7 +91,9 @@ class _FittedModel:
     scores: int
 
     def __call__(self, patients: Patients) -> Floats:
-        return predictions(self.reference, self.model, table(patients, self.features), self.scores, patients.cubes)
+        return compute_predictions(
+            self.reference, self.model, make_feature_frame(patients, self.features), self.scores, patients.cubes
+        )
 
 
 def _make_outcome_table(cohort: HeadCohort, present: Sequence[int]) -> pd.DataFrame:
@@ -162,7 +164,7 @@ class CustomHeads:
 
 def _save_head(custom: Any, folder: Path) -> CustomHead:
     with atomic_folder(folder / custom.folder) as partial:
-        call(custom.hook, "save", custom._predict.model.save, partial)
+        call_head(custom.hook, "save", custom._predict.model.save, partial)
         if not list_code_files(partial):
             expected = "files in the folder that is passed to it"
             raise ModelPackageError(f"head {custom.hook}: save", "found no file", expected)

@@ -64,7 +64,7 @@ def test_a_score_by_hand() -> None:
 def test_missing_values_take_the_training_median(missing: dict[str, float | None]) -> None:
     """Volume e - 1: log1p 1, (1 - 2) / 0.5 = -2, times 0.4 is -0.8. Age 60: -0.1, times -0.3 is 0.03. Sum -0.52."""
     assert score(LINEAR, missing) == pytest.approx(0.25 - 0.8 + 0.03)
-    assert [term.feature for term in LINEAR.missing({})] == ["gtvp_volume_ml", "age_years"]
+    assert [term.feature for term in LINEAR.list_missing_features({})] == ["gtvp_volume_ml", "age_years"]
 
 
 def test_extreme_values_are_clipped_to_four_standard_deviations() -> None:
@@ -107,22 +107,22 @@ def test_an_ensemble_by_hand() -> None:
 def test_an_expert_without_features_is_left_out() -> None:
     """Without the network's output the score is 2.5, not a mean with the network's training median."""
     assert score(ENSEMBLE, {"a": 3.0, "deep:rfs": None}) == pytest.approx(2.5)
-    assert ENSEMBLE.unavailable({"a": 3.0}) == ("network",)
-    assert ENSEMBLE.missing({"a": 3.0}) == ()
+    assert ENSEMBLE.list_unavailable_experts({"a": 3.0}) == ("network",)
+    assert ENSEMBLE.list_missing_features({"a": 3.0}) == ()
 
 
 def test_all_experts_answer_if_none_has_a_feature() -> None:
     """Training medians are 0: plain (0 - 1) / 2 = -0.5, network (0 + 1) / 0.5 = 2. Mean 0.75."""
     assert score(ENSEMBLE, {}) == pytest.approx(0.75)
-    assert ENSEMBLE.unavailable({}) == ()
-    assert [term.feature for term in ENSEMBLE.missing({})] == ["a", "deep:rfs"]
+    assert ENSEMBLE.list_unavailable_experts({}) == ()
+    assert [term.feature for term in ENSEMBLE.list_missing_features({})] == ["a", "deep:rfs"]
 
 
 def test_classes_are_averaged_one_by_one() -> None:
     """T1: (1 + 2 / 4) / 2 = 0.75. T2: (1.5 + 2 / 4) / 2 = 1. So T2, although the second expert ties."""
     assert score(CLASSES, {"a": 1.0, "b": 2.0}) == pytest.approx({"T1": 0.75, "T2": 1.0})
     assert score(CLASSES, {"b": 4.0}) == pytest.approx({"T1": 1.0, "T2": 0.5})
-    assert CLASSES.unavailable({"b": 4.0}) == ("by a",)
+    assert CLASSES.list_unavailable_experts({"b": 4.0}) == ("by a",)
 
 
 def test_answers_of_an_ensemble() -> None:

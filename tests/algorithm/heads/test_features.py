@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.measure import image_features, neighbours
+from algorithm.heads.measure import image_features, measure_contacts
 from algorithm.heads.structure import (
-    components,
     cut_structure,
     dose_volume,
+    find_components,
     intensity_peak,
     measure_thresholds,
     resample_dose,
@@ -35,14 +35,14 @@ def test_a_region_is_cut_out_with_a_margin_that_ends_at_the_image() -> None:
     assert whole.centre_mm.tolist() == [0, 50, 20]
     assert whole.centre_mm is whole.centre_mm  # computed once, however many nodes ask for their distance from it
     assert cut_structure(np.zeros_like(structure), grid) is None
-    assert components(np.zeros_like(structure), grid) == []
+    assert find_components(np.zeros_like(structure), grid) == []
 
 
 def test_components_touch_by_corners_and_know_their_place() -> None:
     grid = make_grid((9, 9, 9), (1.0, 1.0, 1.0))
     structure = np.zeros(grid.array_shape, bool)
     structure[1, 1, 1] = structure[2, 2, 2] = structure[7, 7, 6] = True
-    parts = components(structure, grid)
+    parts = find_components(structure, grid)
     assert [part.centre_mm.tolist() for part in parts] == [[1.5, 1.5, 1.5], [7, 7, 6]]
     for part in parts:
         assert part.cut(structure)[part.inside].all()
@@ -152,13 +152,13 @@ def test_bone_and_air_at_the_surface_by_hand() -> None:
     ct = np.full(CUBES.array_shape, 250, np.float32)
     ct[5, 2:5, 2:5], ct[1, 3, 3] = 251, -501
     expected = {"bone_contact": 9 / 26, "air_contact": 1 / 26, "bone_ml": 9 * 0.027}
-    assert neighbours(find_structure(make_cube(), CUBES), ct) == pytest.approx(expected)
+    assert measure_contacts(find_structure(make_cube(), CUBES), ct) == pytest.approx(expected)
 
 
 def test_bone_that_shares_only_an_edge_or_lies_further_away_is_no_contact() -> None:
     ct = np.zeros(CUBES.array_shape, np.float32)
     ct[5, 5, 3] = ct[6] = 1000
-    assert set(neighbours(find_structure(make_cube(), CUBES), ct).values()) == {0.0}
+    assert set(measure_contacts(find_structure(make_cube(), CUBES), ct).values()) == {0.0}
 
 
 def test_bone_that_a_tumour_has_invaded_lies_within_it() -> None:
@@ -168,7 +168,7 @@ def test_bone_that_a_tumour_has_invaded_lies_within_it() -> None:
     """
     ct = np.zeros(CUBES.array_shape, np.float32)
     ct[4, 3, 3] = 1000
-    values = neighbours(find_structure(make_cube(), CUBES), ct)
+    values = measure_contacts(find_structure(make_cube(), CUBES), ct)
     assert values == pytest.approx({"bone_contact": 5 / 26, "air_contact": 0, "bone_ml": 0.027})
 
 
@@ -180,7 +180,7 @@ def test_reach_is_3_mm_on_a_fine_grid() -> None:
     for column, expected in ((7, 1.0), (8, 0.0), (1, 1.0)):
         ct = np.zeros(grid.array_shape, np.float32)
         ct[0, 0, column] = 1000
-        values = neighbours(find_structure(structure, grid), ct)
+        values = measure_contacts(find_structure(structure, grid), ct)
         assert values == pytest.approx({"bone_contact": expected, "air_contact": 0, "bone_ml": expected / 1000})
 
 

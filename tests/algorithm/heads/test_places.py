@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithm.heads.measure import contralateral, distances, heights, nodal, offset_mm, spread_mm
-from algorithm.heads.structure import components, cut_structure, shape
+from algorithm.heads.measure import contralateral, distances, heights, measure_nodes, offset_mm, spread_mm
+from algorithm.heads.structure import cut_structure, find_components, shape
 from contract.images.geometry import Geometry
 from tests.algorithm.heads.structures import WIDE, Array, find_structure, make_grid
 
@@ -27,10 +27,10 @@ def make_body() -> Array:
     return ct
 
 
-def measure_nodes(primary: Sequence[int], *nodes: Sequence[int], grid: Geometry = WIDE) -> dict[str, float | None]:
+def measure_columns(primary: Sequence[int], *nodes: Sequence[int], grid: Geometry = WIDE) -> dict[str, float | None]:
     """Measure nodes in one row of the body, one voxel thick, each at the given columns."""
     whole = mark_columns(*(column for columns in nodes for column in columns))
-    return nodal(cut_structure(mark_columns(*primary), grid), components(whole, grid), make_body(), grid)
+    return measure_nodes(cut_structure(mark_columns(*primary), grid), find_components(whole, grid), make_body(), grid)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def measure_nodes(primary: Sequence[int], *nodes: Sequence[int], grid: Geometry 
     ],
 )
 def test_nodes_on_both_sides(columns: tuple[int, ...], expected: float) -> None:
-    assert measure_nodes((), columns)["gtvn_bilateral"] == expected
+    assert measure_columns((), columns)["gtvn_bilateral"] == expected
 
 
 def test_sides_follow_the_patient_and_not_the_array() -> None:
@@ -57,14 +57,14 @@ def test_sides_follow_the_patient_and_not_the_array() -> None:
     across, along = np.zeros(turned.array_shape, bool), np.zeros(turned.array_shape, bool)
     across[4, [12, 27], 4] = True
     along[4, 12, [1, 6]] = True
-    assert nodal(None, components(across, turned), ct, turned)["gtvn_bilateral"] == 1.0
-    assert nodal(None, components(along, turned), ct, turned)["gtvn_bilateral"] == 0.0
+    assert measure_nodes(None, find_components(across, turned), ct, turned)["gtvn_bilateral"] == 1.0
+    assert measure_nodes(None, find_components(along, turned), ct, turned)["gtvn_bilateral"] == 0.0
 
 
 def test_without_a_body_the_side_is_unknown() -> None:
     air = np.full(WIDE.array_shape, -1000, np.float32)
-    primary, nodes = cut_structure(mark_columns(12), WIDE), components(mark_columns(17, 27), WIDE)
-    values = nodal(primary, nodes, air, WIDE)
+    primary, nodes = cut_structure(mark_columns(12), WIDE), find_components(mark_columns(17, 27), WIDE)
+    values = measure_nodes(primary, nodes, air, WIDE)
     assert [values[name] for name in ("gtvn_bilateral", "gtvn_contralateral", "gtvp_midline_mm")] == [None] * 3
 
 
@@ -102,7 +102,7 @@ def test_the_midline_is_the_centre_of_the_body_in_the_lesions_slices() -> None:
 def test_nodes_on_the_other_side_than_the_primary(
     primary: tuple[int, ...], nodes: tuple[int, ...], expected: float | None
 ) -> None:
-    assert measure_nodes(primary, nodes)["gtvn_contralateral"] == expected
+    assert measure_columns(primary, nodes)["gtvn_contralateral"] == expected
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_an_unknown_side_counts_only_where_it_could_decide(
 
 def test_the_distance_of_the_primary_from_the_midline() -> None:
     """Columns 12 and 27 are at 24 and 54 mm, the midline at 39 mm."""
-    assert [measure_nodes((column,), ())["gtvp_midline_mm"] for column in (12, 27)] == pytest.approx([15, 15])
-    assert measure_nodes((), (12,))["gtvp_midline_mm"] is None
+    assert [measure_columns((column,), ())["gtvp_midline_mm"] for column in (12, 27)] == pytest.approx([15, 15])
+    assert measure_columns((), (12,))["gtvp_midline_mm"] is None
 
 
 def test_parts_below_5_mm_have_a_side_only_if_there_are_no_others() -> None:
@@ -127,17 +127,17 @@ def test_parts_below_5_mm_have_a_side_only_if_there_are_no_others() -> None:
     has 2 mm. The primary lies on the right, the small part on the left.
     """
     primary, large = [11], [12, 13, 14, 15, 16, 17, 18]
-    pair = measure_nodes(primary, [25, 26], large)
+    pair = measure_columns(primary, [25, 26], large)
     assert pair["gtvn_largest_diameter_mm"] == pytest.approx(14)
     assert pair["gtvn_second_diameter_mm"] == pytest.approx(np.sqrt(5**2 + 2**2))
     assert [pair[f"gtvn_count{least}"] for least in ("", "_5mm", "_10mm")] == [2, 2, 1]
     assert pair["gtvn_contralateral"] == 1
     thin = replace(WIDE, spacing_mm=(2.0, 2.0, 2.0))
-    single = measure_nodes(primary, [25], large, grid=thin)
+    single = measure_columns(primary, [25], large, grid=thin)
     assert single["gtvn_second_diameter_mm"] == pytest.approx(2)
     assert [single[f"gtvn_count{least}"] for least in ("", "_5mm", "_10mm")] == [2, 1, 1]
     assert (single["gtvn_bilateral"], single["gtvn_contralateral"]) == (1, 0)  # `gtvn_bilateral` counts every part
-    only_small = measure_nodes(primary, [25], grid=thin)
+    only_small = measure_columns(primary, [25], grid=thin)
     assert (only_small["gtvn_count_5mm"], only_small["gtvn_contralateral"]) == (0, 1)
     assert only_small["gtvn_second_diameter_mm"] is None
 
@@ -146,11 +146,11 @@ def test_shape_of_the_largest_node() -> None:
     """Slices 2 to 5 are 5 mm thick: 20 mm along z, and one voxel across."""
     structure = np.zeros(WIDE.array_shape, bool)
     structure[2:6, 4, 12] = structure[4, 4, 27] = True
-    values = nodal(None, components(structure, WIDE), make_body(), WIDE)
+    values = measure_nodes(None, find_components(structure, WIDE), make_body(), WIDE)
     assert values["gtvn_largest_extent_z_mm"] == pytest.approx(20)
     assert values["gtvn_largest_diameter_mm"] == pytest.approx(20)
     assert (values["gtvn_largest_elongation"], values["gtvn_largest_flatness"]) == (0, 0)
-    assert values["gtvn_largest_sphericity"] == shape(components(structure, WIDE)[0])["sphericity"]
+    assert values["gtvn_largest_sphericity"] == shape(find_components(structure, WIDE)[0])["sphericity"]
 
 
 def test_heights_against_the_primary() -> None:
@@ -162,24 +162,26 @@ def test_heights_against_the_primary() -> None:
     downwards = replace(WIDE, direction=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, -1.0))
     names = ["gtvn_highest_above_gtvp_mm", "gtvn_lowest_below_gtvp_mm"]
     for grid, expected in ((WIDE, [10, 15]), (downwards, [15, 10])):
-        values = heights(cut_structure(primary, grid), components(nodes, grid), grid)
+        values = heights(cut_structure(primary, grid), find_components(nodes, grid), grid)
         assert [values[name] for name in names] == pytest.approx(expected)
     nodes[0, 7, 30], nodes[4, 7, 30] = False, True
-    assert list(heights(cut_structure(primary, WIDE), components(nodes, WIDE), WIDE).values()) == pytest.approx(
+    assert list(heights(cut_structure(primary, WIDE), find_components(nodes, WIDE), WIDE).values()) == pytest.approx(
         [10, -5]
     )
     assert set(heights(cut_structure(primary, WIDE), [], WIDE).values()) == {None}
-    assert set(heights(None, components(nodes, WIDE), WIDE).values()) == {None}
+    assert set(heights(None, find_components(nodes, WIDE), WIDE).values()) == {None}
 
 
 def test_distances_by_hand() -> None:
     """Primary at x = 0, nodes at 20 and 50 mm (columns 10 and 25), voxels 2 mm apart. Around the common centre
     70 / 3: squares 4900, 100 and 6400 over 9, mean 11400 / 27."""
     primary, nodes = mark_columns(0), mark_columns(10, 25)
-    lesions = components(primary | nodes, WIDE)
-    assert distances(cut_structure(primary, WIDE), components(nodes, WIDE), lesions) == pytest.approx(
+    lesions = find_components(primary | nodes, WIDE)
+    assert distances(cut_structure(primary, WIDE), find_components(nodes, WIDE), lesions) == pytest.approx(
         {"node_to_node_mm": 30, "primary_to_node_mm": 50, "dispersion_mm": np.sqrt(11400 / 27)}
     )
     assert spread_mm(lesions) == pytest.approx(50)
-    assert set(distances(None, components(mark_columns(3), WIDE), components(mark_columns(3), WIDE)).values()) == {None}
-    assert spread_mm(components(mark_columns(3), WIDE)) == 0
+    assert set(
+        distances(None, find_components(mark_columns(3), WIDE), find_components(mark_columns(3), WIDE)).values()
+    ) == {None}
+    assert spread_mm(find_components(mark_columns(3), WIDE)) == 0

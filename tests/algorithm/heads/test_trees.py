@@ -33,7 +33,7 @@ FOREST = ForestHead(scale="test", inputs=(make_input("x"), make_input("y", fill=
 def test_a_score_by_hand(x: float | None, y: float | None, expected: float) -> None:
     """Average the tree and the stump, which is 3. A missing x is 0 and a missing y is 3."""
     assert score(FOREST, {"x": x, "y": y}) == expected
-    assert [scaled.feature for scaled in FOREST.missing({"x": x, "y": y})] == [
+    assert [scaled.feature for scaled in FOREST.list_missing_features({"x": x, "y": y})] == [
         name for name, value in (("x", x), ("y", y)) if value is None
     ]
 

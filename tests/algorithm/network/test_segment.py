@@ -81,7 +81,7 @@ def test_networks_that_see_only_the_pet_need_one(package: ModelPackage, caplog: 
     plans = copy.deepcopy(dict(package.plans))
     plans["configurations"]["3d_fullres"]["architecture"]["sees"] = "PET"
     pet_only = replace(package, plans=plans)
-    with pytest.raises(NoPassFitsError, match="none answers without a PET"):
+    with pytest.raises(NoPassFitsError, match="no network can be used without a PET"):
         choose_passes(pet_only, has_pet=False, max_passes=2, notices=Notices())
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         "PET: no usable image, expected one for networks that see only the PET; 4 of 4 passes left out"

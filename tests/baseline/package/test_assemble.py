@@ -190,5 +190,5 @@ def test_the_algorithm_runs_it_and_says_what_it_lacks(
     assert list(case_folder.output.rglob("output.mha"))
     assert run_main(predict_main, ["--task", "rfs", "--device", "cpu", *places]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "error: manifest.json: no head 'rfs', expected a package with heads: this one segments only"
+    assert last == "error: manifest.json: no head 'rfs', expected a package with heads: this package only segments"
     assert not list(case_folder.output.rglob("rfs.json"))

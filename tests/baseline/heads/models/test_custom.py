@@ -217,7 +217,7 @@ def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
     faults: list[ModelPackageError] = []
     assert score(head, {"x": 1.0}, faults) == 1.0
     assert list(map(str, faults)) == ["head my_code:Head: predict: ZeroDivisionError"]
-    assert (score(head, {"x": None}), head.unavailable({"x": None})) == (1.0, ("own",))
+    assert (score(head, {"x": None}), head.list_unavailable_experts({"x": None})) == (1.0, ("own",))
     with pytest.raises(ModelPackageError, match="ZeroDivisionError"):
         score(head, {"x": 1.0})
     faults.clear()
