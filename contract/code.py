@@ -139,7 +139,7 @@ def split_reference(reference: str, kind: str) -> tuple[str, str]:
 
 
 def _check_folder(path: Path, checked: Mapping[str, Path]) -> None:
-    """Check that a folder can be imported; `checked` holds the folders that were checked before it, by name."""
+    """Check that a folder can be imported; `checked` contains the folders that were checked before it, by name."""
     if not path.is_dir():
         raise HecktorError(f"--code {path.name}", "found no such folder", "a folder of Python code")
     if not (path / "__init__.py").is_file():
@@ -181,7 +181,7 @@ def _execute_module(name: str, folder: Path) -> ModuleType:
 
 
 def is_memory_error(problem: BaseException) -> bool:
-    """Return whether an exception reports a lack of memory."""
+    """Return whether an exception reports that memory ran out."""
     return isinstance(problem, MemoryError)
 
 

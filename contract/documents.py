@@ -290,5 +290,5 @@ def is_number(value: object) -> bool:
 
 
 def is_member(value: object, values: Sequence[object]) -> bool:
-    """Return whether `values` holds `value` with the same type: true is not 1."""
+    """Return whether `values` contains `value` with the same type: true is not 1."""
     return (type(value), value) in [(type(member), member) for member in values]

@@ -113,7 +113,7 @@ class MarkedFormatter(logging.Formatter):
     """Formatter of one line for each message, with WARNING_MARK before warnings that do not begin with a mark."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of logging
-        record.message = replace_unprintable(record.message)  # It may hold names from packages, files and images.
+        record.message = replace_unprintable(record.message)  # It may contain names from packages, files and images.
         if record.levelno == logging.WARNING and not record.message.startswith(_MARKED):
             record.message = f"{WARNING_MARK} {record.message}"
         return super().formatMessage(record)

@@ -8,7 +8,7 @@ The tree::
     |-- OutputError         an output cannot be written or breaks the challenge's rules
     |-- GroundTruthError    the evaluation's reference data is unusable
     |-- PredictionError     a submitted prediction is unusable
-    |-- MetricError         a metric is undefined for this cohort (no comparable pair, one class only)
+    |-- MetricError         a metric is undefined for this cohort (no comparable pair, only one class)
     |-- TimeLimitError      the time limit leaves no time for an answer
     `-- EngineError         no container engine answers, or it failed
 
@@ -116,7 +116,7 @@ class EngineError(HecktorError):
 
 
 def make_write_error(what: str, problem: Exception, expected: str = "a writable folder") -> OutputError:
-    """Make the error for a file or folder that cannot be written; a full disk and a lack of permission are named."""
+    """Make the error for a file or folder that cannot be written; it names a full disk or a missing permission."""
     if getattr(problem, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(problem):
         folder = expected.removeprefix("a writable folder")
         return OutputError(what, "no space left on the disk", f"free space in{folder}" if folder else "free space")
@@ -126,7 +126,7 @@ def make_write_error(what: str, problem: Exception, expected: str = "a writable 
 
 
 def make_read_error(what: str, problem: OSError, error: type[AnyError], expected: str) -> AnyError:
-    """Make the error for a file or folder that cannot be read; a lack of permission is named."""
+    """Make the error for a file or folder that cannot be read; it names a missing permission."""
     if is_permission_error(problem):
         return make_permission_error(problem.filename, error)
     return error(what, f"cannot be read ({problem.strerror or problem})", expected)

@@ -45,10 +45,10 @@ from contract.io.files import (
 FORMAT_VERSION: Final = 1
 REORDERED_FORMAT_VERSION: Final = 2
 MANIFEST: Final = "manifest.json"
-# Keys of the manifest that hold free text, which may have several lines.
+# Keys of the manifest that contain free text, which may have several lines.
 _SENTENCES: Final = frozenset({"purpose", "intended_use", "training_data", "licence", "own_edition"})
 _MAX_NAME_LENGTH: Final = 200
-# A package may hold several trainings of several configurations; a prediction runs every network.
+# A package may contain several trainings of several configurations; a prediction runs every network.
 _MAX_FOLDS: Final = 200
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
 # The folder of the heads. The files of custom heads are in folders below it.
@@ -70,7 +70,7 @@ class FileEntry(Document):
 
 
 class PackageIdentity(Document):
-    """Name of a package and sha256 of its manifest, which holds the sha256 of every other file."""
+    """Name of a package and sha256 of its manifest, which contains the sha256 of every other file."""
 
     name: str
     manifest_sha256: str
@@ -252,7 +252,7 @@ class Manifest(Document):
         return tuple(self.fold_configurations or [self.configuration] * len(self.folds))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the keys that the file holds."""
+        """Return the keys that the file contains."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
@@ -294,7 +294,7 @@ def check_is_package(path: Path) -> None:
 
 
 def _check_is_unpacked(folder: Path) -> None:
-    """Raise `ModelPackageError` if a folder holds the archive of a package instead of its files."""
+    """Raise `ModelPackageError` if a folder contains the archive of a package instead of its files."""
     archives = [path for path in list_folder(folder) if path.name.endswith(_ARCHIVES) and path.is_file()]
     if archives:
         problem = f"found the archive {archives[0].name}, which is not unpacked"
@@ -327,7 +327,7 @@ def chosen_edition(name_or_file: str | None, package: Path | None) -> Edition:
         package: A folder or a `.tar.gz`; None without a package.
 
     Raises:
-        HecktorError: The edition does not exist, the path is not a model package, or the package does not hold the
+        HecktorError: The edition does not exist, the path is not a model package, or the package does not contain the
             document of its edition.
     """
     if name_or_file is not None or package is None:
@@ -477,7 +477,8 @@ def verify_files(root: Path, manifest: Manifest) -> dict[str, Path]:
 def _verify_file(root: Path, name: str, entry: FileEntry) -> Path:
     """Find a file of a package, and check its size and checksum.
 
-    A file that the package lacks is read from the package of the default edition next to it, as in `verify_files`.
+    A file that does not exist in the package is read from the package of the default edition next to it, as in
+    `verify_files`.
     """
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise ModelPackageError(MANIFEST, f"file name {name!r} leads out of the package")

@@ -28,7 +28,7 @@ from contract.io.files import MAX_JSON_BYTES, parse_json, read_text, remove_trai
 _IGNORED_KEYS: Final = frozenset({"PatientID"})
 # CHUV-001, or CHUV001 in upper case: a name such as case001 contains no centre.
 _ID_WITH_CENTRE: Final = re.compile(r"([A-Za-z]+)-\d.*|([A-Z]{2,})_?\d.*")
-# Maximum number of IDs that are compared for a hint; a table may hold a million.
+# Maximum number of IDs that are compared for a hint; a table may contain a million.
 _MAX_COMPARED_IDS: Final = 50
 # Python refuses to print an integer of thousands of digits.
 _MAX_PRINTED_INTEGER: Final = 10**40
@@ -79,7 +79,7 @@ def read_ehr(path: Path, clinical: Sequence[ClinicalVariable], suv_factor: Seque
     Args:
         path: The file.
         clinical: Clinical variables of the edition.
-        suv_factor: Spellings of the key that holds the factor from Bq/ml to SUV.
+        suv_factor: Spellings of the key that contains the factor from Bq/ml to SUV.
 
     Returns:
         The record. A missing or impossible value is not an error but a warning in the record.
@@ -116,7 +116,7 @@ def parse_ehr(
         content: Values by key.
         source: Name of the file in warnings.
         clinical: Clinical variables of the edition.
-        suv_factor: Spellings of the key that holds the factor from Bq/ml to SUV.
+        suv_factor: Spellings of the key that contains the factor from Bq/ml to SUV.
     """
     variable_of = {normalise_key(spelling): variable for variable in clinical for spelling in variable.spellings}
     factor_keys = {normalise_key(spelling) for spelling in suv_factor}
@@ -146,8 +146,8 @@ def parse_ehr(
             name = key if variable is None else variable.key
             actual = f"{name} {_format_value(raw)}{problem.suffix}"
             warnings.append(Finding(source, actual, str(problem), "counts as missing"))
-    lacking = [variable for variable in clinical if values[variable.name] is None]
-    missing_keys = [variable.key for variable in lacking if variable.name not in {CENTRE, *impossible}]
+    missing_variables = [variable for variable in clinical if values[variable.name] is None]
+    missing_keys = [variable.key for variable in missing_variables if variable.name not in {CENTRE, *impossible}]
     missing = Finding(source, f"missing {', '.join(missing_keys)}") if missing_keys else None
     if missing is not None:
         warnings.append(missing)

@@ -50,7 +50,7 @@ _SYSTEM_NAMES: Final = frozenset(
 def normalise_unicode(text: str) -> str:
     """Return a text in Unicode form NFC, so that names that look the same compare equal.
 
-    macOS decomposes the letters of file names (NFD), while tables and other systems usually hold NFC.
+    macOS decomposes the letters of file names (NFD), while tables and other systems usually use NFC.
     """
     return unicodedata.normalize("NFC", text)
 

@@ -180,8 +180,8 @@ def read_predictions(path: Path) -> tuple[Job, ...]:
     """Read `predictions.json`.
 
     Raises:
-        PredictionError: The file is not a JSON list, an entry lacks a field that the platform always writes, or a job
-            appears twice.
+        PredictionError: The file is not a JSON list, a field that the platform always writes is absent from an entry,
+            or a job appears twice.
     """
     content = read_json(path, error=PredictionError, max_bytes=256 * 1024 * 1024, accept_nan=True)
     try:

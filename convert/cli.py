@@ -113,7 +113,7 @@ def _format_summary(case: ConvertedCase) -> list[str]:
         f"CT   {_format_grid(case.ct)}",
         f"PET  {_format_grid(case.pet)}, highest SUV {case.suv_max:.2f}",
         f"SUV  factor {factor}: {case.suv_derivation}",
-        f"EHR  {ehr} (DICOM holds only age, sex and weight)",
+        f"EHR  {ehr} (DICOM contains only age, sex and weight)",
     ]
     if case.structures is not None:
         lines += _format_structures(case.structures)

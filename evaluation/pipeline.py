@@ -187,7 +187,7 @@ def read_references(
 ) -> dict[str, Reference[Any]]:
     """Read the reference of each answer, with the bounding boxes of masks from the file `boxes_path`.
 
-    Every reference gets the cases of all references; a case that it lacks has no target.
+    Every reference gets the cases of all references; a case that was not in it has no target.
     """
     centre_columns = [
         spelling for variable in profile.edition.clinical if variable.name == CENTRE for spelling in variable.spellings

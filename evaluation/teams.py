@@ -29,9 +29,9 @@ def evaluate_team_folder(request: EvaluationRequest, task: TaskProfile, folder: 
     Args:
         request: The request that is the same for all teams.
         task: Task that is scored.
-        folder: Has a folder, table or zip file for each team, with the team's name. A team's folder holds plain files
-            or, with `predictions.json`, a submission in the platform's layout. Hidden files and notes are named in a
-            warning; any other entry is a separate error.
+        folder: Has a folder, table or zip file for each team, with the team's name. A team's folder contains plain
+            files or, with `predictions.json`, a submission in the platform's layout. Hidden files and notes are named
+            in a warning; any other entry is a separate error.
 
     Raises:
         HecktorError: The folder does not exist or has no entry, or the ground truth cannot be used.

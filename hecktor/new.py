@@ -24,11 +24,11 @@ _HERE: Final = Path(__file__).parent
 SCHEMA: Final = _HERE / "edition.schema.json"
 # The edition's name in the template, which is replaced by the name of the folder.
 _EXAMPLE: Final = "my_edition"
-_NEXT_OF_MODEL: Final = """\
+_NEXT_STEPS_OF_MODEL: Final = """\
 written: {folder}/__init__.py. Next:
   hecktor package --code {folder} --weights {folder}/weights --without-heads --output model.tar.gz
 """
-_NEXT_OF_EDITION: Final = """\
+_NEXT_STEPS_OF_EDITION: Final = """\
 written: {folder}/edition.json. Next:
   hecktor phantoms --edition {folder}/edition.json --patients 8 --seed 3 --layout release --output release
   hecktor train all --edition {folder}/edition.json --release release --folds 2 --epochs 2 --iterations 10 \\
@@ -53,10 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder: Path = options.folder
     if options.kind == "model":
         _check_module(folder)
-        write, next_commands = _write_model, _NEXT_OF_MODEL
+        write, next_commands = _write_model, _NEXT_STEPS_OF_MODEL
     else:
         _check_edition(folder)
-        write, next_commands = _write_edition, _NEXT_OF_EDITION
+        write, next_commands = _write_edition, _NEXT_STEPS_OF_EDITION
     with lock_output(folder), atomic_folder(folder) as partial:
         write(partial, folder.name)
     sys.stdout.write(next_commands.format(folder=shlex.quote(str(folder))))

@@ -1,4 +1,4 @@
-// What tsc cannot see in the scripts of the pages: the bundles d3, Observable Plot and NiiVue, and what tests read.
+// Declarations for tsc that the scripts of the pages do not contain: d3, Observable Plot, NiiVue, and properties that tests read.
 declare const d3: any;
 declare const Plot: any;
 declare const niivue: any;
@@ -8,6 +8,6 @@ interface Window {
 }
 
 interface Element {
-  /** The row of data that a mark of a chart stands for. */
+  /** The row of data of a chart's mark. */
   pageRow?: Record<string, any>;
 }

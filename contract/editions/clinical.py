@@ -99,7 +99,7 @@ class Years(_FeatureVariable):
 
 
 class FreeNumber(_FeatureVariable):
-    """A number in a unit such as kg; `range` holds the lowest and the highest possible value."""
+    """A number in a unit such as kg; `range` contains the lowest and the highest possible value."""
 
     type: Literal["number"]
     unit: Text
@@ -248,12 +248,12 @@ def check_no_missing_words(texts: Iterable[object]) -> None:
 
 
 def parse_positive_number(raw: object) -> float:
-    """Read a finite number above 0, or a string that holds one; raise `ImpossibleValueError` for any other value."""
+    """Read a finite number above 0, or a string that contains one; raise `ImpossibleValueError` for any other value."""
     return _parse_number(raw, "a number above 0", lambda number: number > 0)
 
 
 def _parse_number(raw: object, expected: str, is_possible: Callable[[float], bool]) -> float:
-    """Read a finite number, or a string that holds one, but not a boolean.
+    """Read a finite number, or a string that contains one, but not a boolean.
 
     Raises:
         ImpossibleValueError: The value is no such number, or `is_possible` is false for it. The text is `expected`.

@@ -50,7 +50,7 @@ class Edition(Document):
     Attributes:
         citation: Publications that a report asks its readers to cite.
         algorithms_of: Name of an edition of the package whose inputs, clinical variables and algorithms are used.
-        suv_factor: Spellings of the key in `ehr.json` that holds the factor from Bq/ml to SUV. It is not a clinical
+        suv_factor: Spellings of the key in `ehr.json` that contains the factor from Bq/ml to SUV. It is not a clinical
             variable.
         task_aliases: Further values of `--task` by algorithm, such as a challenge's task numbers, which have precedence
             over the algorithms' numbers.

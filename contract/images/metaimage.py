@@ -80,7 +80,7 @@ def _find_pixel_file(path: Path, fields: Mapping[str, str]) -> Path:
     if not name or Path(name).name != name or not pixels.is_file():
         raise ImageFormatError(f"its pixels are in {name[:40]!r}", "an existing file in the same folder")
     if fields.get("HeaderSize", "0") not in ("0", _AT_END):
-        raise ImageFormatError(f"HeaderSize {fields['HeaderSize'][:40]!r}", "a file that holds only the pixels")
+        raise ImageFormatError(f"HeaderSize {fields['HeaderSize'][:40]!r}", "a file that contains only the pixels")
     return pixels
 
 
@@ -190,7 +190,7 @@ def check_header(path: Path, error: type[HecktorError]) -> None:
     for key in sorted(_GEOMETRY_FIELDS & fields.keys()):
         invalid = [token for token in fields[key].split() if not _is_finite(token)]
         if invalid:
-            raise error(path.name, f"{key} holds {invalid[0][:40]!r}", "finite numbers")
+            raise error(path.name, f"{key} contains {invalid[0][:40]!r}", "finite numbers")
 
 
 def _is_finite(token: str) -> bool:

@@ -114,7 +114,7 @@ def find_single_image(folder: Path, *, error: type[HecktorError] = InputError) -
     """Find the only image in a socket's folder.
 
     Raises:
-        HecktorError: Of class `error`: the folder does not exist, or holds no image or several images.
+        HecktorError: Of class `error`: the folder does not exist, or contains no image or several images.
     """
     expected = f"exactly one image ({', '.join(READABLE_IMAGE_SUFFIXES)})"
     name = "/".join(folder.parts[-2:])
@@ -158,7 +158,8 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
 
     Raises:
         HecktorError: Of class `error`: the file does not exist, cannot be read, is truncated, is not a scalar 3D image,
-            has an invalid geometry or changed while it was read; or it holds NaN or infinity and `dtype` is an integer.
+            has an invalid geometry or changed while it was read; or it contains NaN or infinity and `dtype` is an
+            integer.
     """
     stamp = _read_stamp(path)
     try:
@@ -266,7 +267,7 @@ def convert_to_labels(mask: Volume, name: str) -> Volume:
         name: Name of the file in messages.
 
     Raises:
-        InputError: The mask holds an unknown label.
+        InputError: The mask contains an unknown label.
     """
     unknown = [value for value in np.unique(mask.array).tolist() if value not in labels.NAMES]
     if unknown:

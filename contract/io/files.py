@@ -265,7 +265,7 @@ def write_json(target: Path, value: Any, *, indent: int | None = 2) -> None:
     """Write `value` as standard JSON atomically.
 
     Raises:
-        ValueError: The value holds NaN or an infinity, which are not JSON.
+        ValueError: The value contains NaN or an infinity, which are not JSON.
     """
     write_text(target, format_json(value, indent=indent))
 

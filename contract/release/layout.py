@@ -18,12 +18,12 @@ from contract.platform import is_system_name, normalise_unicode
 from contract.release.tables import ID_COLUMN, read_columns
 
 TASK_FOLDERS: Final = ("Task 1", "Task 2", "Task 3")
-# Maximum depth of the folder with the patients: "HECKTOR 2026 Training Data" may hold a folder of the same name.
+# Maximum depth of the folder with the patients: "HECKTOR 2026 Training Data" may contain a folder of the same name.
 _MAX_LEVELS: Final = 2
 # Roles of the shared inputs' files. The role of another input is its name.
 MASK_ROLE: Final = "mask"
 _ROLES: Final = {CT: "CT", PET: "PET", CT_PLANNING: "planning CT", RT_DOSE: "dose", CONTOURS: MASK_ROLE}
-# Files that every release of CT and PET may hold, by role.
+# Files that every release of CT and PET may contain, by role.
 _FILES: Final = {_ROLES[name]: file for name, file in RELEASE_FILES.items()}
 
 
@@ -35,7 +35,7 @@ class ReleaseFolder:
         path: The folder.
         tables: CSV files that may be its table. A correct release has only one.
         required_roles: Roles of the images that every patient must have.
-        has_masks: Whether the folder holds the reference masks.
+        has_masks: Whether the folder contains the reference masks.
         outcomes: Columns that the table should have.
         files: Template of each image's path in a patient's folder, by role.
         needs_table: False if the edition has neither clinical variables nor outcomes.
@@ -103,7 +103,7 @@ def require_release(root: Path, edition: Edition) -> tuple[ReleaseFolder, ...]:
     """Find the folders of a release.
 
     Raises:
-        InputError: There is no such folder. The message names a nearby folder that holds a release.
+        InputError: There is no such folder. The message names a nearby folder that contains a release.
     """
     folders = find_release_folders(root, edition)
     if not folders:
@@ -165,7 +165,7 @@ def _describe_folder(
 def make_file_templates(edition: Edition, algorithm: Algorithm | None = None) -> dict[str, str]:
     """Make the template of each file's path in a patient's folder, by role.
 
-    A template holds `{id}` in place of the patient's ID. The mask is the reference of `algorithm`.
+    A template contains `{id}` in place of the patient's ID. The mask is the reference of `algorithm`.
     """
     templates = dict(_FILES) if CT in edition.inputs else {}
     for name, socket in edition.inputs.items():
@@ -194,7 +194,7 @@ def _find_patients(root: Path, edition: Edition) -> Path | None:
     """Find the folder whose subfolders are patients, at most `_MAX_LEVELS` below `root`.
 
     Raises:
-        InputError: Several folders of the same level hold patients.
+        InputError: Several folders of the same level contain patients.
     """
     scans = {algorithm.scan.release or "" for algorithm in edition.algorithms}
     if PET in edition.inputs:
@@ -213,7 +213,7 @@ def _find_patients(root: Path, edition: Edition) -> Path | None:
 
 
 def _has_patients(folder: Path, scans: Collection[str]) -> bool:
-    """Return whether a subfolder holds one of the scans, whose names are templates."""
+    """Return whether a subfolder contains one of the scans, whose names are templates."""
     return any(
         find_file(path, fill_template(scan, path.name)).exists() for path in _list_subfolders(folder) for scan in scans
     )

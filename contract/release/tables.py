@@ -181,7 +181,7 @@ def find_differing_row(cells: CsvCells, places: Sequence[int], *, is_id: bool = 
     Args:
         cells: The table.
         places: Indices of the columns.
-        is_id: Whether the columns hold IDs, which must be identical strings.
+        is_id: Whether the columns contain IDs, which must be identical strings.
 
     Returns:
         The number of the row; None if the columns agree.
@@ -254,7 +254,7 @@ def _canonicalise(header: Sequence[str], edition: Edition) -> tuple[str, ...]:
     spellings |= {short: name for short, name in _SHORT_NAMES.items() if name in spellings}
     known = {normalise_key(spelling): name for spelling, name in spellings.items()}
     columns = tuple(known.get(normalise_key(name), name) for name in header)
-    # An alias counts only if the declared column is absent: a table may hold RFS and PFS, which are two outcomes.
+    # An alias counts only if the declared column is absent: a table may contain RFS and PFS, which are two outcomes.
     aliases: dict[str, str] = {}
     for algorithm in edition.algorithms:
         for answer in algorithm.head_specs:

@@ -22,7 +22,7 @@ from convert.dicom.slices import SliceStack, stack_slices
 _EXPECTED_EXTRA: Final = "the extra `dicom`: pip install 'hecktor[dicom]'"
 _MANUFACTURER: Final = "hecktor"
 _SERIES_NUMBER: Final = 1000
-# Attributes that DICOM requires, but allows to be empty; anonymised files lack some of them.
+# Attributes that DICOM requires, but allows to be empty; anonymised files do not contain all of them.
 _MAY_BE_EMPTY: Final = (
     "PatientName", "PatientID", "PatientBirthDate", "PatientSex", "StudyID", "StudyDate", "StudyTime",
     "AccessionNumber", "ReferringPhysicianName",
@@ -73,7 +73,7 @@ def write_segmentation(request: SegmentationRequest) -> ImageSeries:
 
 
 def _find_ct(source: Path, grid: Geometry) -> tuple[ImageSeries, SliceStack]:
-    """Find the CT series with the mask's grid; raise `InputError` if there is none."""
+    """Find the CT series with the mask's grid; raise `InputError` if no CT has it."""
     differences = []
     for series in sort_objects(read_folder(source).headers).ct:
         stack = stack_slices(series.headers)

@@ -83,7 +83,7 @@ def sort_objects(headers: Sequence[DicomHeader]) -> Study:
     """Sort the objects of a folder by modality and series.
 
     Raises:
-        InputError: The folder holds several patients, or CT and PET series of several studies.
+        InputError: The folder contains several patients, or CT and PET series of several studies.
     """
     _check_single(headers, "PatientID", "patients", "the folder of one patient")
     usable: dict[tuple[str, str], list[DicomHeader]] = defaultdict(list)
@@ -206,7 +206,9 @@ def _choose_pet(study: Study, wanted: str | None) -> tuple[ImageSeries, dict[str
         series.uid: f"PET {series}: no attenuation correction" for series in study.pet if series not in corrected
     }
     if not corrected:
-        raise InputError("input folder", f"found only {'; '.join(reasons.values())}", "a PET with that correction")
+        raise InputError(
+            "input folder", f"found only {'; '.join(reasons.values())}", "a PET that is corrected for attenuation"
+        )
     chosen, reasons_by_rank = _choose_by_rank(corrected, _COMMON, "PET", "--pet-series")
     return chosen, reasons | reasons_by_rank
 

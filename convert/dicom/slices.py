@@ -139,7 +139,7 @@ def _compute_spacing_mm(planes: Sequence[SlicePlane], heights: _Vector) -> float
         before, after = planes[index], planes[index + 1]
         where = f"{_format_position(before)} and {_format_position(after)}"
         if gap < _DUPLICATE_MM:
-            expected = "one slice at each position; the series holds two acquisitions or time points"
+            expected = "one slice at each position; the series contains two acquisitions or time points"
             raise InputError(
                 after.header.name, f"found the position of {before.header.name} {_format_position(before)}", expected
             )

@@ -58,8 +58,8 @@ def find_scan_start(headers: Sequence[DicomHeader], half_life_s: float) -> ScanS
     series = _read_series_moment(first)
     acquisitions = [(moment, header) for header in headers if (moment := _find_acquisition(header, series)) is not None]
     if acquisitions and len(acquisitions) < len(headers):
-        lacking = next(header for header in headers if _find_acquisition(header, series) is None)
-        raise InputError(lacking.name, f"found no {tag_name('AcquisitionTime')}", "one, as the other slices have")
+        without_time = next(header for header in headers if _find_acquisition(header, series) is None)
+        raise InputError(without_time.name, f"found no {tag_name('AcquisitionTime')}", "one, as in the other slices")
     first_acquisition = min((moment for moment, _ in acquisitions), default=None)
     if first_acquisition is None:
         if series is None:

@@ -181,7 +181,7 @@ def list_row_schemes(scheme: Scheme) -> list[RowScheme]:
 
 
 def _find_rules_tag(rules: Any) -> str:
-    """Return the tag of the rules of an answer; each kind of answer has a key that the others lack."""
+    """Return the tag of the rules of an answer; each kind of answer has a key that no other kind has."""
     keys = rules if isinstance(rules, dict) else type(rules).model_fields
     return "(risk)" if "missing_risk" in keys else "(mask)" if "geometry" in keys else "(class)"
 

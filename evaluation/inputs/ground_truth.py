@@ -154,9 +154,9 @@ def read_follow_up(
     """Read follow-up time in days and recurrence from the CSV file with PatientID and the answer's `columns`.
 
     Args:
-        source: The file, or a folder that holds it.
+        source: The file, or a folder that contains it.
         answer: Declaration of the answer.
-        centre_columns: Spellings of the centre's column, which the file may lack.
+        centre_columns: Spellings of the centre's column, which is optional.
     """
     time, event = answer.columns["time"], answer.columns["event"]
 
@@ -197,7 +197,7 @@ def _read_targets(
     """Read the target of each patient.
 
     Args:
-        source: Table, or a folder that holds it.
+        source: Table, or a folder that contains it.
         answer: Declaration of the answer.
         parse: Function of a row and its location for messages; returns the target, None if it is missing.
         centre_columns: Spellings of the centre's column.

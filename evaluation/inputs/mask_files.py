@@ -22,7 +22,7 @@ from contract.patient import format_names
 from contract.platform import ONE_FILE_SUFFIXES, is_added_by_system, is_system_name, normalise_unicode
 from contract.predictions import parse_case
 
-# A folder of masks may also hold tables and notes.
+# A folder of masks may also contain tables and notes.
 _IGNORED_SUFFIXES: Final = (".csv", ".tsv", ".json", ".md", ".txt")
 
 MAX_MEMBERS: Final = 10_000
@@ -77,7 +77,7 @@ def describe_masks_nearby(folder: Path, cases: Collection[str] | None = None) ->
     """Return where masks are instead of in `folder`, such as `, but 2 in labelsTr/`; empty if no folder has masks.
 
     Args:
-        folder: The folder that should hold the masks. Its subfolders are searched.
+        folder: The folder that should contain the masks. Its subfolders are searched.
         cases: Cases whose masks are counted. None counts all masks, also in the parent of `folder`.
     """
     folders = [
@@ -114,8 +114,8 @@ def unpack_masks(predictions: Path | None, max_bytes: int) -> Iterator[Path | No
     """Yield a temporary folder with the masks of a zip file, from any depth; yield other predictions as they are.
 
     Raises:
-        PredictionError: The archive is damaged or encrypted, or holds no mask, too many members, more than `max_bytes`
-            of masks, or two masks with the same name.
+        PredictionError: The archive is damaged or encrypted, or contains no mask, too many members, more than
+            `max_bytes` of masks, or two masks with the same name.
     """
     if predictions is None or not is_archive(predictions):
         yield predictions

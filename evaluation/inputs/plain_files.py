@@ -312,7 +312,7 @@ def find_table(folder: Path, answers: Sequence[AnswerSpec]) -> Path:
     """Find the table with the risks and classes of `answers`.
 
     Raises:
-        PredictionError: The folder does not hold exactly one table.
+        PredictionError: The folder does not contain exactly one table.
     """
     expected = f"one CSV file with the columns {', '.join(_list_table_columns(answers))}"
     if not folder.is_dir():
@@ -335,7 +335,7 @@ def check_table_columns(path: Path, answers: Sequence[AnswerSpec]) -> tuple[Find
     """Return a finding if the table of several answers has further columns.
 
     Raises:
-        PredictionError: A column may hold any of the answers.
+        PredictionError: A column may contain any of the answers.
     """
     header = read_table(path, PredictionError, ()).header
     columns = ", ".join(_list_table_columns(answers))

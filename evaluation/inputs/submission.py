@@ -112,7 +112,7 @@ def read_submission(
     """Match the jobs of `predictions.json` to cases by the file name of their CT.
 
     Each of `cases` gets an answer. An error of one job, such as no output, becomes the problem of its case. Answers to
-    `not_evaluated` cases, which lack a target, are not used.
+    `not_evaluated` cases, which have no target, are not used.
 
     Raises:
         PredictionError: `predictions.json` cannot be used, or no job belongs to a case.

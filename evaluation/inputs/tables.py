@@ -293,7 +293,7 @@ def parse_class(text: str, answer: AnswerSpec, where: str, error: type[HecktorEr
 
 
 def interpret_class(text: str, answer: AnswerSpec) -> object:
-    """Return the class in a cell, "" for a missing class, or the normalised cell if it holds no class."""
+    """Return the class in a cell, "" for a missing class, or the normalised cell if it contains no class."""
     with suppress(HecktorError):
         value = parse_class(text, answer, "", HecktorError)
         return "" if value is None else value

@@ -28,8 +28,8 @@ def binary_metrics(positive: Booleans, correct: Booleans) -> dict[str, WeightedM
     """Return balanced accuracy, sensitivity and specificity as functions of case weights.
 
     Sensitivity is the fraction of positive patients who are predicted positive. Specificity is the fraction of negative
-    patients who are predicted negative. Balanced accuracy is the mean of both, NaN if the reference lacks a class. In a
-    bootstrap this is a thousand times faster than scikit-learn's `balanced_accuracy_score`.
+    patients who are predicted negative. Balanced accuracy is the mean of both, NaN if a class is absent from the
+    reference. In a bootstrap this is a thousand times faster than scikit-learn's `balanced_accuracy_score`.
 
     Args:
         positive: Whether the reference is the positive class, shape (patients,).

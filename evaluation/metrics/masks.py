@@ -89,7 +89,7 @@ class MaskColumns:
         """Return the detected, false-positive and missed GTVn lesions."""
         nodes = self.labels["gtvn"]
         if nodes.tp is None or nodes.fp is None or nodes.fn is None:
-            raise ValueError("the rows hold no lesions of GTVn")
+            raise ValueError("the rows contain no lesions of GTVn")
         return nodes.tp, nodes.fp, nodes.fn
 
     def lesion_precision(self) -> WeightedMetric:

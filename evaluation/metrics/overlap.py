@@ -270,8 +270,8 @@ def average_metric(*metrics: WeightedMetric) -> WeightedMetric:
 def split_into_equal_bins(values: Floats, n_bins: int) -> list[Integers]:
     """Return the indices of the values in bins of equal size, from the smallest values to the largest.
 
-    The first bin also holds the remainder. Equal values keep their order. If there are fewer values than bins, the
-    first bin holds all of them.
+    The first bin also contains the remainder. Equal values keep their order. If there are fewer values than bins, the
+    first bin contains all of them.
     Source: the HECKTOR 2021 overview (101 cases in bins of 21, 20, 20, 20 and 20).
     """
     order = np.argsort(values, kind="stable")

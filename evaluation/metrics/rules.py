@@ -28,7 +28,7 @@ NO_COMPARABLE_PAIR: Final = (
     "c_index: no comparable pair among {n} patients, expected at least one recurrence before another patient's "
     "last follow-up"
 )
-ONE_CLASS_ONLY: Final = "balanced_accuracy: the reference holds one class only, expected at least two"
+ONE_CLASS_ONLY: Final = "balanced_accuracy: the reference contains only one class, expected at least two"
 DIRECTIONS: Final[dict[str, str]] = {
     "risk": "a risk, higher = earlier recurrence",
     "time": "a time, higher = later recurrence",
@@ -111,7 +111,7 @@ class Metric:
         title: Title in tables and charts, with the unit.
         kind: Kind of the answers that the metric measures.
         build: Makes the metric, a function of case weights, from the cohort (`MaskColumns`, `RiskCohort` or
-            `ClassCohort`). Returns None if the rows lack the data.
+            `ClassCohort`). Returns None if the rows do not have the data.
         unit: `mm`, `ml`, or empty for a fraction.
         bounds: Smallest and largest value.
         best: Best value. Teams can be ranked only by a metric whose best value is one of its bounds.

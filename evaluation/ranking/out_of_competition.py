@@ -147,8 +147,8 @@ def place_entries(
 def count_teams_above(entry: UnrankedEntry, ranked: TaskResults, bootstraps: int = 0, seed: int | None = None) -> int:
     """Count the teams that the official ranking would place above an entry if only this entry joined it.
 
-    Teams with the same rank as the entry are above it. All teams are above an entry that lacks a value of a metric
-    that decides the ranking, or rows that the ranking needs.
+    Teams with the same rank as the entry are above it. All teams are above an entry without a value for a metric that
+    decides the ranking, or without rows that the ranking needs.
     """
     profile = ranked.profile
     official = profile.ranking.schemes[profile.ranking.official]

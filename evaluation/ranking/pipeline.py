@@ -219,7 +219,7 @@ def _rank_printed(request: RankingRequest, table: Path) -> Leaderboard:
 def _order_runs(loaded: TaskResults, runs: Sequence[Entry], request: RankingRequest) -> list[Entry]:
     """Order a team's runs from best to worst by the official ranking of these runs; equal runs keep their order.
 
-    Runs without a value for every ranked metric come last. If all runs lack a value, the first run counts as the team's
+    Runs without a value for every ranked metric come last. If no run has all values, the first run counts as the team's
     incomplete result.
     Source: HECKTOR 2021, which ranked a team's five runs by the Borda count of the edition.
     """

@@ -104,11 +104,11 @@ def _parse_value(text: str, where: str) -> float | None:
 def read_methods(path: Path, teams: Collection[str]) -> dict[str, dict[str, str]]:
     """Read the descriptors of each team's method by column, from a table with the column `team`.
 
-    A descriptor that a team lacks is empty.
+    A missing descriptor is empty.
 
     Raises:
-        HecktorError: The table lacks the column `team` or has no other column, or a team is listed twice or is not on
-            the leaderboard.
+        HecktorError: The table does not have the column `team` and another column, or a team is listed twice or is not
+            on the leaderboard.
     """
     descriptors = dict.fromkeys(filter(None, read_table(path, HecktorError, ()).header), ())
     table = read_table_with(path, {**descriptors, TEAM: ()}, HecktorError)

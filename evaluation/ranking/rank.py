@@ -80,7 +80,7 @@ def rank_by_metric(values: Values, metrics: Mapping[str, MetricProfile], metric:
     """Rank teams by one metric, 1 for the best team.
 
     Raises:
-        HecktorError: The values lack the metric.
+        HecktorError: The metric is not among the values.
         MetricError: A team has no value.
     """
     if metric not in values:

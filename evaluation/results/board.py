@@ -24,11 +24,11 @@ _MAX_NAME_LENGTH: Final = 200
 
 
 def list_leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
-    """List the folders that hold a leaderboard.json.
+    """List the folders that contain a leaderboard.json.
 
     Returns:
-        The number and path of each folder `task1`, `task2`, ... that holds one; otherwise None and the folder `results`
-        itself.
+        The number and path of each folder `task1`, `task2`, ... that contains one; otherwise None and the folder
+        `results` itself.
 
     Raises:
         HecktorError: There is no leaderboard.
@@ -234,8 +234,8 @@ class TeamRuns(Document):
 class Leaderboard(Document):
     """The leaderboard of one task: leaderboard.json.
 
-    `files` holds the paths of the teams' metrics.json relative to the leaderboard's folder; results that came from no
-    file have no path. `methods` holds the descriptors of each team's method by column.
+    `files` contains the paths of the teams' metrics.json relative to the leaderboard's folder; results that came from
+    no file have no path. `methods` contains the descriptors of each team's method by column.
     """
 
     task: Text

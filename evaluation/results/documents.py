@@ -88,7 +88,7 @@ class FailedCase(Document):
 
 
 class CaseCounts(Document):
-    """The number of cases that count, and the names of the other cases. Files without rows hold only the numbers."""
+    """The number of cases that count, and the names of the other cases. Files without rows contain only the numbers."""
 
     in_ground_truth: Count = 0
     used: Count = 0
@@ -135,7 +135,8 @@ class Provenance(Document):
 class MetricsJson(Document):
     """An evaluation: metrics.json, which leaderboards read at `aggregates.<metric>.value|ci95_low|ci95_high`.
 
-    `results` holds one row for each case. The keys of a row depend on the kinds of answers, and the scorers check them.
+    `results` contains one row for each case. The keys of a row depend on the kinds of answers, and the scorers check
+    them.
     """
 
     aggregates: dict[str, MetricFigures]

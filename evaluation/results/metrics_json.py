@@ -34,7 +34,7 @@ from evaluation.results.documents import (
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, collect_sum_weights
 from evaluation.statistics.bootstrap import Estimate
 
-_NO_DATA: Final = "undefined: the cohort holds no data for it"
+_NO_DATA: Final = "undefined: the cohort contains no data for it"
 _AS_MISSING: Final = "each case counts as missing"
 _INFINITE: Final = "infinite: in at least half of the cases one mask is empty or there is no prediction"
 

@@ -44,7 +44,7 @@ class TaskResults:
 
     @property
     def task(self) -> Algorithm:
-        """The task with its number in the results; two folders may hold tasks of one name."""
+        """The task with its number in the results; two folders may contain tasks of one name."""
         return self.profile.algorithm
 
     @property
@@ -63,8 +63,8 @@ class TaskResults:
     def deciding_metrics(self) -> list[str]:
         """The metrics that decide the official ranking, without metrics that only break ties.
 
-        If the edition does not declare the official ranking, the list holds the metric with the ranking's name or, if
-        there is no such metric, all metrics.
+        If the edition does not declare the official ranking, the list contains the metric with the ranking's name or,
+        if there is no such metric, all metrics.
         """
         official, metrics = self.board.official, list(self.board.metrics)
         scheme = self.profile.ranking.schemes.get(official)
@@ -90,7 +90,7 @@ class TaskResults:
 
     @property
     def incomplete(self) -> list[str]:
-        """The teams that lack a ranked metric."""
+        """The teams without a value for every ranked metric."""
         return [team for team in self.teams if self.list_absent_metrics(team)]
 
     def list_absent_metrics(self, team: str) -> list[str]:
@@ -143,7 +143,7 @@ class TaskResults:
 
     @property
     def centres(self) -> dict[str, str]:
-        """The centre of each case; files without rows do not hold it."""
+        """The centre of each case; files without rows do not contain it."""
         blocks = [block for metrics in self.teams.values() for block in metrics.centres.items()]
         return {case: centre for centre, block in blocks for case in block.names}
 

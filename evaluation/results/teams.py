@@ -44,7 +44,7 @@ def load_teams(
         task: Name or number; None takes the task of the first team's results.
         edition: Name or path of an edition. The results must have been scored by its rules. None takes the edition of
             the first team's results, whose rules may have been changed by options.
-        without_rows: Whether results may lack rows. Nothing in such results can be checked.
+        without_rows: Whether results without rows are accepted. Nothing in such results can be checked.
 
     Raises:
         HecktorError: Two teams have the same name, a file cannot be read, a figure is impossible or does not follow
@@ -167,7 +167,7 @@ def find_profile(name: str, own: Mapping[str, Any] | None, edition: str | None, 
 
     Args:
         name: Name of the edition that the file states.
-        own: Content of a custom edition that the file holds.
+        own: Content of a custom edition that the file contains.
         edition: Name or path of an edition that a user chose; it replaces the edition of the file.
         where: Name of the file in messages.
 
@@ -222,7 +222,7 @@ def _check_comparable(profile: TaskProfile, teams: Mapping[str, MetricsJson]) ->
 def _check_same_cases(teams: Mapping[str, MetricsJson], both: str) -> None:
     """Raise HecktorError unless two teams have the same cases; `both` names them in the message."""
     digests = [metrics.provenance.case_set_sha256 for metrics in teams.values()]
-    if "" in digests:  # Files without rows hold only the number of cases.
+    if "" in digests:  # Files without rows contain only the number of cases.
         numbers = [metrics.cases.in_ground_truth for metrics in teams.values()]
         if numbers[0] != numbers[1]:
             problem = f"scored on {numbers[0]} and {numbers[1]} cases of the ground truth"

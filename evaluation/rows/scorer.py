@@ -106,7 +106,8 @@ class Scorer(Protocol):
         """Read rows of metrics.json as columns, sorted by case.
 
         Raises:
-            HecktorError: A row is malformed or lacks what the rules measure. The message names `source` and the case.
+            HecktorError: A row is malformed or lacks a value that the rules measure. The message names `source` and the
+                case.
         """
 
     def measure(self, table: RowTable) -> RowMetrics:
@@ -119,7 +120,7 @@ class Scorer(Protocol):
         """Parse a row of metrics.json.
 
         Raises:
-            HecktorError: The row is malformed or lacks what the rules measure. The message begins with `place`.
+            HecktorError: The row is malformed or lacks a value that the rules measure. The message begins with `place`.
         """
 
     def row_as_json(self, row: Any) -> dict[str, Any]:
@@ -205,6 +206,6 @@ def compute_cohort_value(metric: WeightedMetric, n_cases: int) -> float:
 
 
 def build_metrics(metrics: Iterable[Metric], cohort: Any) -> dict[str, WeightedMetric]:
-    """Return the metrics of a cohort by name, without metrics for which the rows lack the data."""
+    """Return the metrics of a cohort by name, without metrics whose data is not in the rows."""
     functions = {metric.name: metric.build(cohort) for metric in metrics}
     return {name: function for name, function in functions.items() if function is not None}

@@ -124,7 +124,7 @@ def _read_objects(model: type[RowPart], rows: Sequence[Mapping[str, Any]]) -> di
 
 
 def _read_column(rows: Sequence[Mapping[str, Any]], name: str, field: FieldInfo) -> list[Any]:
-    """Return the values of a field, its default where a row lacks it; raise `KeyError` if it has no default."""
+    """Return the values of a field, or its default for a row without it; raise `KeyError` if it has no default."""
     if field.is_required():
         return list(map(itemgetter(name), rows))
     default = field.get_default(call_default_factory=True)
@@ -132,7 +132,7 @@ def _read_column(rows: Sequence[Mapping[str, Any]], name: str, field: FieldInfo)
 
 
 def _find_part(annotation: Any) -> type[RowPart] | None:
-    """Return the class of the objects in a field; None if the field holds no objects."""
+    """Return the class of the objects in a field; None if the field contains no objects."""
     candidates = (annotation, *get_args(annotation))
     return next((part for part in candidates if isinstance(part, type) and issubclass(part, RowPart)), None)
 

@@ -44,8 +44,8 @@ IMAGE_CHANNELS = 2
 class Network(nn.Module):
     """The network of one fold.
 
-    Its buffers hold statistics of the training patients: median, mean and standard deviation of the clinical variables,
-    and mean and standard deviation of the predictions, which make the networks of several folds comparable.
+    Its buffers contain statistics of the training patients: median, mean and standard deviation of the clinical
+    variables, and mean and standard deviation of the predictions. They make the networks of several folds comparable.
 
     Args:
         clinical: Number of clinical variables.
@@ -213,7 +213,7 @@ def class_loss(logits: torch.Tensor, positive: torch.Tensor, positive_fraction: 
 def augment(cubes: torch.Tensor, margin: int) -> torch.Tensor:
     """Shift and mirror the cubes, scale the PET and add an offset to the CT, all at random.
 
-    `cubes` (patients, channels, z, y, x) have `margin` additional voxels on each side, which the result has not.
+    `cubes` (patients, channels, z, y, x) have `margin` additional voxels on each side; the result has no margin.
     """
     edge = cubes.shape[-1] - 2 * margin
     parts = []

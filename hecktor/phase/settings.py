@@ -1,7 +1,7 @@
 """Settings of a phase that an organiser enters on the platform, and the page that explains them.
 
-`phase.json` holds the settings. The page README.md is made from the text in `readme.md`; it lists the files to upload,
-the settings and the results of the test submissions.
+`phase.json` contains the settings. The page README.md is made from the text in `readme.md`; it lists the files to
+upload, the settings and the results of the test submissions.
 """
 
 from __future__ import annotations

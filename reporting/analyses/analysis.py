@@ -50,7 +50,7 @@ class Analysis:
 def write_analyses(folder: Path, by_task: Mapping[str, Sequence[Analysis]]) -> list[Path]:
     """Write `<folder>/<task>/<name>.json` and `.csv` for each analysis of each task; return the paths.
 
-    The JSON file holds the whole analysis, the CSV file its rows under the keys of the columns, absent values empty
+    The JSON file contains the whole analysis, the CSV file its rows under the keys of the columns, absent values empty
     and numbers of a list separated by spaces.
     """
     written: list[Path] = []

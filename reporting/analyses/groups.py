@@ -75,8 +75,8 @@ def add_groups(results: Sequence[TaskResults], columns: Sequence[TableColumn]) -
     Column names joined by commas are combined: each combination of the columns' values is a group.
 
     Raises:
-        HecktorError: The results have no rows, or two groupings have the same name, or a table lacks the column, names
-            a case twice, holds no case of the results, or does not have 2 to 12 groups.
+        HecktorError: The results have no rows, or two groupings have the same name, or a table does not have the
+            column, names a case twice, contains no case of the results, or does not have 2 to 12 groups.
     """
     cases = {case for task in results for case in task.scored_cases}
     if columns and not cases:
@@ -250,9 +250,13 @@ def _get_value(results: TaskResults, grouping: Grouping, team: str, group: str, 
 def _describe_absent_groups(results: TaskResults, grouping: Grouping) -> list[str]:
     """Describe the teams without values by group, and the scored cases without a group."""
     known = {team for team, blocks in grouping.blocks.items() if blocks}
-    lacking = [name for name in list_entries([results]) if name not in {*known, MEAN}]
+    without_values = [name for name in list_entries([results]) if name not in {*known, MEAN}]
     reason = "their metrics.json with centres is absent" if grouping.title == CENTRE else "they have no rows"
-    lines = [f"Without values by {grouping.title}, because {reason}: {', '.join(lacking)}."] if lacking else []
+    lines = (
+        [f"Without values by {grouping.title}, because {reason}: {', '.join(without_values)}."]
+        if without_values
+        else []
+    )
     cases = results.scored_cases - set(grouping.group_by_case)
     without = f"No {grouping.title}: {len(cases)} case{'s' * (len(cases) != 1)}."
     return [*lines, without] if cases and grouping.group_by_case else lines

@@ -20,7 +20,8 @@ from reporting.analyses.tables import BOX_CHART, BOX_HEADINGS, AnswerRows, round
 LABELS: Final = {"gtvp": "GTVp", "gtvn": "GTVn"}
 FAILED_BELOW: Final = 0.5
 NEARLY_ALL: Final = 0.9
-# If the reference lacks a structure, only the teams that mark it have a DSC, which says nothing about other teams.
+# If a structure is absent from the reference, only the teams that mark it have a DSC, so a summary would ignore the
+# other teams.
 _WITHOUT_STRUCTURE: Final = {"dsc_median": None, "dsc_best": None, "best_team": None}
 _MEASURES: Final = {"dsc": "DSC", "hd95": "HD95"}
 _UNITS: Final = {
@@ -105,8 +106,8 @@ def find_failed_cases(table: AnswerRows) -> list[Analysis]:
         title=table.make_title("Cases that nearly all teams fail"),
         caption=(
             f"Cases in which at least {NEARLY_ALL:.0%} of the teams have a DSC below {FAILED_BELOW}: an IoU below 1/3, "
-            "or masks that share less than half of their mean volume. Where the reference lacks the structure, a team "
-            "that marks one fails, and the other teams have no DSC."
+            "or masks that share less than half of their mean volume. If the structure is absent from the reference, a "
+            "team that marks it fails, and the other teams have no DSC."
         ),
         columns={
             **table.case_headings,
@@ -175,7 +176,7 @@ Scans: TypeAlias = Mapping[str, Mapping[str, float]]
 # The mean of fewer values says little.
 MIN_IN_BIN: Final = 3
 ABOUT_BINS: Final = (
-    "in five bins of increasing values with equal numbers of cases; the first bin also holds the remainder"
+    "in five bins of increasing values with equal numbers of cases; the first bin also contains the remainder"
 )
 
 
@@ -189,7 +190,7 @@ class Influence:
         column: Key of the property's column.
         title: Title of the property, with its unit.
         values: The property, shape (cases,); NaN where it is unknown.
-        dsc: Shape (teams, cases); NaN where the reference lacks the structure.
+        dsc: Shape (teams, cases); NaN where the structure is absent from the reference.
     """
 
     label: str
@@ -213,7 +214,7 @@ class Influence:
 def find_influences(table: AnswerRows, scans: Scans) -> list[Influence]:
     """Find every structure and property for which a team has at least as many known cases as there are bins.
 
-    `scans` holds the figures of each case by name.
+    `scans` contains the figures of each case by name.
     """
     candidates = []
     for label, title in LABELS.items():

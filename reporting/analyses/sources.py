@@ -69,7 +69,7 @@ def find_results(results_dir: Path, profile: EvaluationProfile, *, same_rules: b
     """Read the results of each task: `leaderboard.json` in the folder itself, or in `task1/`, `task2/`, ...
 
     The leaderboard's `files` name each team's metrics.json; otherwise it is in a folder with the team's name next to
-    the leaderboard. A leaderboard names its task, so two folders may hold the same task: HNTS-MRG 2024 has the
+    the leaderboard. A leaderboard names its task, so two folders may contain the same task: HNTS-MRG 2024 has the
     segmentation before and during therapy, HECKTOR 2021 two tasks of survival. If no team has a metrics.json, the
     leaderboard is not checked. `baselines.csv` of `hecktor study baselines` gives SUVmax. `validate_teams` explains
     `same_rules`.
@@ -181,10 +181,10 @@ def find_mask_task(results: Sequence[TaskResults]) -> TaskResults | None:
 
 
 def list_scored(scans: Sequence[PatientFiles], results: Sequence[TaskResults]) -> list[PatientFiles]:
-    """List the cases of a cohort that the results hold, or all cases if no team has rows.
+    """List the cases of a cohort that the results contain, or all cases if no team has rows.
 
     Raises:
-        HecktorError: The results hold no case of the cohort.
+        HecktorError: The results contain no case of the cohort.
     """
     cases = {case for task in results for case in task.scored_cases}
     chosen = [files for files in scans if not cases or files.case in cases]
@@ -237,11 +237,15 @@ def describe_absent_masks(
 ) -> str:
     """Name the scored teams without a mask of these cases in one line, which is empty if all teams have masks."""
     teams = [] if results is None else list(results.teams)
-    lacking = [team for team in teams if not set(masks.get(team, ())) & set(cases)]
-    return f"no masks of {', '.join(lacking)}, whose contours are not shown (--masks TEAM=FOLDER)" if lacking else ""
+    without_mask = [team for team in teams if not set(masks.get(team, ())) & set(cases)]
+    return (
+        f"no masks of {', '.join(without_mask)}, whose contours are not shown (--masks TEAM=FOLDER)"
+        if without_mask
+        else ""
+    )
 
 
-NOT_COMPARED: Final = "the results hold no rows, so it cannot be checked whether these are the scored patients"
+NOT_COMPARED: Final = "the results contain no rows, so it cannot be checked whether these are the scored patients"
 
 
 @dataclass(frozen=True)
@@ -284,7 +288,7 @@ class ScoredMasks:
 
 
 def collect_scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
-    """Collect the scored rows of masks by case. The result is empty if the results hold no masks or no rows."""
+    """Collect the scored rows of masks by case. The result is empty if the results contain no masks or no rows."""
     if results is None or results.task.mask_spec is None:
         return {}
     name = results.task.mask_spec.name

@@ -116,7 +116,7 @@ class AnswerRows:
         heading: Start of each title, empty for a task with one answer.
         names: The teams that have rows; results written with `--no-rows` have no rows.
         cases: Every case that has a row of at least one team.
-        rows: The rows of each team; None for a case that the team lacks or that does not count for the team.
+        rows: The rows of each team; None for a case without a row of the team, or that does not count for the team.
         centres: The centre of each case whose centre is known.
         mask_rules: The rules of the masks' evaluation, None for other answers.
     """

@@ -105,7 +105,7 @@ def _summarise_metrics(results: Sequence[TaskResults]) -> list[Analysis]:
                 continue
             shared = {"metric": shared_title, "task": _get_title(task)}
             rows.append({**shared, **summary})
-            # Boxes hold only ranked teams. The chart marks each entry out of competition next to the box.
+            # Boxes contain only ranked teams. The chart marks each entry out of competition next to the box.
             for entry in board.out_of_competition:
                 values = [entry.metrics[name].value for name in names]
                 cells = [round_figure(value) for value in values if value is not None]

@@ -86,7 +86,7 @@ def encode_column(values: Sequence[Any]) -> dict[str, Any]:
 
     Returns:
         `values` for a column of numbers or of lists of numbers, with four significant digits. For a column of strings
-        or booleans, `texts` holds the distinct strings, and `codes` the index of each row's string in `texts`.
+        or booleans, `texts` contains the distinct strings, and `codes` the index of each row's string in `texts`.
     """
     if not any(isinstance(value, str | bool) for value in values):
         return {"values": [list(map(_round, value)) if isinstance(value, list) else _round(value) for value in values]}

@@ -1,7 +1,7 @@
-// The page's data: columns as written by reporting/page/charts.py, and their text as shown, as CSV and as a table.
+// The page's data: the columns that reporting/page/charts.py writes, formatted as text and as CSV.
 
 const DASH = "\u2013";
-// A longer list of numbers, such as a box's outliers, is cut off where it is shown; CSV files hold all of it.
+// A longer list of numbers, such as a box's outliers, is cut off where it is shown; CSV files contain all of it.
 const MAX_LISTED = 12;
 
 function parse(element) {
@@ -27,8 +27,8 @@ function readData(element) {
   return data;
 }
 
-// One object for each row, with the row's number as `index`.
-function rowsOf(data) {
+// List an object for each row, with the row's number as `index`.
+function listRows(data) {
   const keys = Object.keys(data.columns);
   const count = keys.length ? data.columns[keys[0]].values.length : 0;
   return Array.from({ length: count }, (_, index) => {
@@ -38,10 +38,10 @@ function rowsOf(data) {
   });
 }
 
-// A number with so many decimals, without the sign of a negative zero.
-const fixed = (value, digits) => value.toFixed(digits).replace(/^-(?=[0.]+$)/, "");
+// Format a number with `digits` decimals, without the sign of a negative zero.
+const formatFixed = (value, digits) => value.toFixed(digits).replace(/^-(?=[0.]+$)/, "");
 
-// A number with as many digits as a reader needs; `digits` is the most that its column has.
+// Format a value with as many digits as a reader needs; `digits` is the maximum number of decimals in its column.
 function showValue(value, digits = Number.isInteger(value) ? 0 : 3) {
   if (value === null || value === undefined || value.length === 0) return DASH;
   if (Array.isArray(value)) return value.slice(0, MAX_LISTED).map((item) => showValue(item, digits)).join(", ") + (value.length > MAX_LISTED ? `, … (${value.length})` : "");
@@ -49,11 +49,11 @@ function showValue(value, digits = Number.isInteger(value) ? 0 : 3) {
   if (value === 0 || digits === 0) return String(value);
   const size = Math.abs(value);
   if (size < 0.001) return value.toExponential(1);
-  return fixed(value, Math.min(digits, size < 10 ? 3 : size < 1000 ? 1 : 0));
+  return formatFixed(value, Math.min(digits, size < 10 ? 3 : size < 1000 ? 1 : 0));
 }
 
-// The most decimals of any number of a column, three at most.
-function digitsOf(column) {
+// Return the maximum number of decimals in a column, at most three.
+function countDigits(column) {
   column.digits ??= Math.max(
     0,
     ...column.values.flat().map((value) => (typeof value === "number" ? Math.min(3, (String(value).split(".")[1] || "").length) : 0)),
@@ -61,11 +61,11 @@ function digitsOf(column) {
   return column.digits;
 }
 
-// The rows of a figure as lines of text, for the tooltip.
+// Describe a row of a figure for the tooltip, one column in each line.
 function describeRow(data, row) {
   return Object.entries(data.columns)
     .filter(([key]) => row[key] !== null && row[key] !== undefined)
-    .map(([key, column]) => `${column.title}: ${showValue(row[key], digitsOf(column))}`)
+    .map(([key, column]) => `${column.title}: ${showValue(row[key], countDigits(column))}`)
     .join("\n");
 }
 
@@ -78,12 +78,12 @@ function quote(value) {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-const csvLine = (values) => `${values.map(quote).join(",")}\r\n`;
+const formatCsvLine = (values) => `${values.map(quote).join(",")}\r\n`;
 
 function toCsv(data) {
   const keys = Object.keys(data.columns);
   const heads = keys.map((key) => data.columns[key].title);
-  return [heads, ...rowsOf(data).map((row) => keys.map((key) => row[key]))].map(csvLine).join("");
+  return [heads, ...listRows(data).map((row) => keys.map((key) => row[key]))].map(formatCsvLine).join("");
 }
 
 /** A new element with attributes, listeners such as `onclick`, and children. @returns {any} */

@@ -9,49 +9,49 @@ const SYMBOLS = ["circle", "square", "triangle", "diamond", "star"];
 const FADED = 0.22;
 const MANY = 16;
 
-// What the page is drawn for: a screen, or paper in light colours.
+// The medium of the page: a screen, or paper with light colours.
 const medium = { isPaper: false };
 const isDark = () => !medium.isPaper && window.matchMedia("(prefers-color-scheme: dark)").matches;
 
 const unique = (values) => [...new Set(values.filter((value) => value !== null && value !== undefined))];
 const has = (row, ...keys) => keys.every((key) => typeof row[key] === "number");
 
-// A team's own colour; beyond ten teams one of the series while it is selected, else grey.
-function colourOfTeam(team) {
+// Return a team's own colour. Beyond ten teams, it is grey, or a colour of the series while the team is selected.
+function getTeamColour(team) {
   const own = (name) => COLOURS.teams[name] || COLOURS.neutral;
   if (own(team) !== COLOURS.neutral || !isSelected("team", team)) return own(team);
-  const grey = selectedValues("team").filter((name) => own(name) === COLOURS.neutral);
+  const grey = listSelected("team").filter((name) => own(name) === COLOURS.neutral);
   return PALETTE[grey.indexOf(team) % PALETTE.length];
 }
 
-// The team's colour, or the colour of bars.
-const colourOf = (row) => (typeof row.team === "string" ? colourOfTeam(row.team) : "var(--bar)");
+// Return the colour of the row's team, or the colour of bars.
+const getRowColour = (row) => (typeof row.team === "string" ? getTeamColour(row.team) : "var(--bar)");
 
-// The colour of a row's series; a series of teams has the teams' colours.
-function seriesColour(row, key, series) {
+// Return the colour of a row's series; a series of teams has the teams' colours.
+function getSeriesColour(row, key, series) {
   const apart = key && key !== "team" && series.length > 1;
-  return apart ? PALETTE[series.indexOf(row[key]) % PALETTE.length] : colourOf(row);
+  return apart ? PALETTE[series.indexOf(row[key]) % PALETTE.length] : getRowColour(row);
 }
 
-// The number of a row's series among dashes and symbols. It follows the colour of a team, so it is the same in all charts;
-// teams that share the grey have the first one.
-function styleNumber(row, key, series) {
+// Return the index of a row's dashes and symbol. It follows from the colour of a team, so it is the same in all charts;
+// teams that share the grey have index 0.
+function getStyleNumber(row, key, series) {
   if (key !== "team") return Math.max(0, series.indexOf(row[key]));
-  const colour = colourOfTeam(row.team);
+  const colour = getTeamColour(row.team);
   return Math.max(0, COLOURS.leading.indexOf(colour), PALETTE.indexOf(colour));
 }
 
-const dashOf = (row, key, series) => DASHES[styleNumber(row, key, series) % DASHES.length];
-const symbolOf = (row, key, series) => SYMBOLS[styleNumber(row, key, series) % SYMBOLS.length];
+const getDash = (row, key, series) => DASHES[getStyleNumber(row, key, series) % DASHES.length];
+const getSymbol = (row, key, series) => SYMBOLS[getStyleNumber(row, key, series) % SYMBOLS.length];
 
-const emphasis = (row) => (isConcerned(row) && !matchesSelection(row) ? FADED : 1);
+const getEmphasis = (row) => (isConcerned(row) && !matchesSelection(row) ? FADED : 1);
 
-// What is selected is drawn last, above the rest; teams with a colour of their own lie above grey ones.
-const selectedLast = (rows) => [...rows].sort((a, b) => layer(a) - layer(b));
+// Selected rows are drawn last, above the other rows. Teams with their own colour are drawn above grey teams.
+const sortSelectedLast = (rows) => [...rows].sort((a, b) => getLayer(a) - getLayer(b));
 
-function layer(row) {
-  const isGrey = typeof row.team === "string" && colourOfTeam(row.team) === COLOURS.neutral;
-  return 2 * emphasis(row) - (isGrey ? 1 : 0);
+function getLayer(row) {
+  const isGrey = typeof row.team === "string" && getTeamColour(row.team) === COLOURS.neutral;
+  return 2 * getEmphasis(row) - (isGrey ? 1 : 0);
 }
 
 function tagElement(element, row) {
@@ -60,8 +60,8 @@ function tagElement(element, row) {
   if (KEYS.some((key) => typeof row[key] === "string")) element.classList.add("selects");
 }
 
-// Ties each drawn element to its row, for tooltips and clicks.
-function tagged(rows) {
+// Make a render function that ties each drawn element to its row, for tooltips and clicks.
+function makeTagger(rows) {
   return (index, scales, values, dimensions, context, next) => {
     const group = next(index, scales, values, dimensions, context);
     for (const child of group?.children ?? []) {
@@ -73,8 +73,8 @@ function tagged(rows) {
   };
 }
 
-// Height of a line in pixels: lines come closer where there are many.
-const lineStep = (count) => (count > MANY ? 17 : count > 6 ? 22 : 28);
+// Return the height of a line in pixels; many lines are closer to each other.
+const getLineStep = (count) => (count > MANY ? 17 : count > 6 ? 22 : 28);
 
 // Space for the numbers of an axis at the left.
 const NUMBERS_PX = 38;
@@ -82,33 +82,33 @@ const NUMBERS_PX = 38;
 // Space at the right of a panel for half of the last number of its axis, such as 1.00.
 const RIGHT_PX = 15;
 
-// Space for labels at the left, at most a third of a phone's width and a fifth of a page's.
-function labelSpace(labels, width) {
-  const longest = Math.max(20, ...labels.map((label) => textWidth(String(label), 700)));
+// Compute the space for labels at the left, at most a third of a phone's width and a fifth of a page's.
+function computeLabelSpace(labels, width) {
+  const longest = Math.max(20, ...labels.map((label) => getTextWidth(String(label), 700)));
   return Math.ceil(Math.min(longest, Math.min(210, width * (width > 600 ? 0.2 : 0.32)))) + 12;
 }
 
 // Long names have two lines where the lines of the chart are high enough.
 const TWO_LINES_PX = 28;
-function labelText(name, space) {
+function fitLabel(name, space) {
   const width = space.labels - 12;
-  const isLong = textWidth(String(name)) > width;
-  return isLong && space.step >= TWO_LINES_PX ? wrapped(String(name), width).join("\n") : shorten(name, width);
+  const isLong = getTextWidth(String(name)) > width;
+  return isLong && space.step >= TWO_LINES_PX ? wrapText(String(name), width).join("\n") : shorten(name, width);
 }
 
-// Names at the left of the lines they label; a click selects a team, centre or case. `space.step` is the height of a line.
-function categoryLabels(categories, key, space, options = {}) {
+// Draw the name of each line at its left; a click selects a team, centre or case. `space.step` is the height of a line.
+function drawCategoryLabels(categories, key, space, options = {}) {
   const rows = categories.map((value) => ({ value, [key]: value }));
   return Plot.text(rows, {
     y: "value",
-    text: (row) => labelText(row.value, space),
+    text: (row) => fitLabel(row.value, space),
     frameAnchor: "left",
     textAnchor: "end",
     dx: -8,
     fill: "var(--ink)",
-    fillOpacity: (row) => (emphasis(row) < 1 ? 0.6 : 1),
+    fillOpacity: (row) => (getEmphasis(row) < 1 ? 0.6 : 1),
     fontWeight: KEYS.includes(key) && rows.length === 1 && isSelected(key, rows[0].value) ? 700 : 400,
-    render: tagged(rows),
+    render: makeTagger(rows),
     ...options,
   });
 }
@@ -129,7 +129,7 @@ function frame(space, height, more = {}) {
   };
 }
 
-function bottomAxis(space, label, options = {}) {
+function drawBottomAxis(space, label, options = {}) {
   const area = space.width - (space.labels || 6) - RIGHT_PX;
   const ticks = Math.max(2, Math.min(8, Math.floor(area / 62)));
   const common = { fontSize: 12, tickSize: 0, tickPadding: 6, color: "var(--soft)", labelArrow: "none", labelAnchor: "center" };
@@ -139,7 +139,7 @@ function bottomAxis(space, label, options = {}) {
   ];
 }
 
-function leftAxis(label, options = {}) {
+function drawLeftAxis(label, options = {}) {
   const common = { fontSize: 12, tickSize: 0, tickPadding: 6, color: "var(--soft)", labelArrow: "none" };
   return [
     Plot.gridY({ ticks: 5, stroke: "var(--line)", strokeOpacity: 1 }),
@@ -148,8 +148,8 @@ function leftAxis(label, options = {}) {
   ];
 }
 
-// A domain that holds every value with a margin, but stays within 0 to 1 if all values do.
-function domainOf(values, { zero = false } = {}) {
+// Compute a domain that contains every value and a margin, but stays within 0 to 1 if all values do.
+function computeDomain(values, { zero = false } = {}) {
   const numbers = values.filter((value) => typeof value === "number");
   if (numbers.length === 0) return [0, 1];
   let [low, high] = [Math.min(...numbers), Math.max(...numbers)];
@@ -159,30 +159,30 @@ function domainOf(values, { zero = false } = {}) {
   return [Math.max(floor, low - (zero && low === 0 ? 0 : margin)), Math.min(ceiling, high + margin)];
 }
 
-// The values of some columns in all rows, also of columns that hold lists.
-const valuesOf = (rows, keys) => rows.flatMap((row) => keys.filter(Boolean).flatMap((key) => row[key]));
+// List the values of some columns in all rows; a cell may be a list of values.
+const listValues = (rows, keys) => rows.flatMap((row) => keys.filter(Boolean).flatMap((key) => row[key]));
 
 // Fractions have the same domain in all panels, so that the panels can be compared; other units have a domain for each
 // panel.
-function sharedDomain(rows, keys, chart, options) {
+function makeSharedDomain(rows, keys, chart, options) {
   if (chart.domain) return () => chart.domain;
-  const all = domainOf(valuesOf(rows, keys), options);
+  const all = computeDomain(listValues(rows, keys), options);
   if (all[0] >= -1 && all[1] <= 1) return () => all;
-  return (panelRows) => domainOf(valuesOf(panelRows, keys), options);
+  return (panelRows) => computeDomain(listValues(panelRows, keys), options);
 }
 
-// The legend of a series; teams without a colour of their own share one entry. Lines have their dashes, points their
-// symbols.
-function legendOf(rows, key, { hasDashes = false, hasSymbols = false } = {}) {
+// Make the legend of a series. Teams without their own colour share one entry. Lines are shown with their dashes, and
+// points with their symbols.
+function makeLegend(rows, key, { hasDashes = false, hasSymbols = false } = {}) {
   const series = unique(rows.map((row) => row[key]));
-  const isGrey = (value) => key === "team" && colourOfTeam(value) === COLOURS.neutral;
-  const entryOf = (value, text) => {
+  const isGrey = (value) => key === "team" && getTeamColour(value) === COLOURS.neutral;
+  const makeEntry = (value, text) => {
     const row = { [key]: value };
-    const dashes = hasDashes ? dashOf(row, key, series) : undefined;
-    const symbol = hasSymbols ? symbolOf(row, key, series) : undefined;
-    return { text, colour: seriesColour(row, key, series), dashes, symbol };
+    const dashes = hasDashes ? getDash(row, key, series) : undefined;
+    const symbol = hasSymbols ? getSymbol(row, key, series) : undefined;
+    return { text, colour: getSeriesColour(row, key, series), dashes, symbol };
   };
-  const entries = series.filter((value) => !isGrey(value)).map((value) => entryOf(value, String(value)));
+  const entries = series.filter((value) => !isGrey(value)).map((value) => makeEntry(value, String(value)));
   const others = series.filter(isGrey);
-  return others.length ? [...entries, entryOf(others[0], `${others.length} other teams`)] : entries;
+  return others.length ? [...entries, makeEntry(others[0], `${others.length} other teams`)] : entries;
 }

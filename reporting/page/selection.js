@@ -1,4 +1,4 @@
-// The selected teams, centres and cases: kept in the page's address, shown in a bar, announced to tables and charts.
+// The selected teams, centres and cases: stored in the page's address, shown in a bar, and announced to tables and charts.
 
 const KEYS = ["team", "centre", "case"];
 const selected = new Map(KEYS.map((key) => [key, new Set()]));
@@ -7,9 +7,9 @@ let anchor = "";
 
 const onSelection = (listener) => listeners.push(listener);
 const isSelected = (key, value) => selected.get(key).has(value);
-const selectedValues = (key) => [...selected.get(key)];
+const listSelected = (key) => [...selected.get(key)];
 
-// Whether anything is selected that rows with these keys can match or miss.
+// Whether the selection has a value of one of the row's keys, so that the row can match it or not.
 const isConcerned = (row) => KEYS.some((key) => selected.get(key).size > 0 && row[key] !== undefined && row[key] !== null);
 
 // A row matches if each of its keys with a selection is among the selected values.
@@ -39,7 +39,7 @@ function announce() {
 
 const markPressed = (button) => button.setAttribute("aria-pressed", String(isSelected(button.dataset.key, button.dataset.value)));
 
-// The address keeps both: `#task1&team=ours`.
+// Write the anchor and the selection into the address: `#task1&team=ours`.
 function writeHash() {
   const parts = anchor ? [anchor] : [];
   selected.forEach((values, key) => values.forEach((value) => parts.push(`${key}=${encodeURIComponent(value)}`)));
@@ -54,10 +54,10 @@ function readHash() {
   if (pairs.length || parts.length === 0) selected.forEach((values) => values.clear());
   for (const pair of pairs) {
     const [key, value] = [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)];
-    if (selected.has(key)) selected.get(key).add(decoded(value));
+    if (selected.has(key)) selected.get(key).add(decode(value));
   }
   announce();
-  const target = anchor && document.getElementById(decoded(anchor));
+  const target = anchor && document.getElementById(decode(anchor));
   if (!target) return;
   target.hidden = false;
   const own = target.matches(".chart, .listing") ? target.querySelector(":scope > details") : null;
@@ -65,7 +65,7 @@ function readHash() {
   target.scrollIntoView();
 }
 
-function decoded(text) {
+function decode(text) {
   try {
     return decodeURIComponent(text);
   } catch {

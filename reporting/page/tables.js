@@ -3,7 +3,7 @@
 const SEARCHED = 15;
 const TALL = 60;
 
-function sortValue(row, place) {
+function getSortValue(row, place) {
   const cell = row.cells[place];
   if (!cell || cell.colSpan > 1) return null;
   if (cell.dataset.sort !== undefined) return Number(cell.dataset.sort);
@@ -11,7 +11,7 @@ function sortValue(row, place) {
   return text === "" || text === "-" || text === "\u2013" ? null : text;
 }
 
-// Numbers before texts, absent values last in both directions.
+// Compare two values: numbers come before texts, and absent values come last in both directions.
 function compare(a, b, sign) {
   if (a === null || b === null) return Number(a === null) - Number(b === null);
   if (a === b) return 0; // also two infinite values
@@ -26,7 +26,7 @@ function sortBy(table, place) {
   heads.forEach((head) => head.setAttribute("aria-sort", "none"));
   heads[place].setAttribute("aria-sort", ascending ? "ascending" : "descending");
   const body = table.tBodies[0];
-  const rows = [...body.rows].map((row) => ({ row, value: sortValue(row, place) }));
+  const rows = [...body.rows].map((row) => ({ row, value: getSortValue(row, place) }));
   rows.sort((a, b) => compare(a.value, b.value, ascending ? 1 : -1));
   body.append(...rows.map((entry) => entry.row));
 }
@@ -46,8 +46,8 @@ function addSearch(table, scroller) {
   scroller.before(create("div", { class: "search" }, create("label", {}, "Search ", input), count));
 }
 
-// Rows that miss the search are hidden. Rows that miss the selection are hidden, too, except in tables with a line
-// for each team, whose point is the comparison: there the selected ones are marked.
+// Hide the rows that do not match the search, and the rows that do not match the selection. A table with one row for each
+// team compares the teams, so that it marks the selected rows instead of hiding the other rows.
 function filterTable(table) {
   const words = table.search ? table.search.input.value.trim().toLowerCase() : "";
   let shown = 0;
@@ -65,9 +65,9 @@ function filterTable(table) {
   }
 }
 
-// A value with its interval becomes three columns.
-function boardCsv(table) {
-  const cellsOf = (row) =>
+// Format a leaderboard as CSV, with three columns for a value and its interval.
+function formatBoardCsv(table) {
+  const listCells = (row) =>
     [...row.cells].flatMap((cell, place) => {
       const interval = cell.querySelector(".interval");
       const text = (cell.querySelector(".value, .choice") ?? cell).textContent.trim();
@@ -80,18 +80,18 @@ function boardCsv(table) {
     const title = head.textContent.trim();
     return hasInterval[place] ? [title, `${title}, 95% interval from`, "to"] : [title];
   });
-  return [heads, ...rows.map(cellsOf)].map(csvLine).join("");
+  return [heads, ...rows.map(listCells)].map(formatCsvLine).join("");
 }
 
-// Above a leaderboard: its data as CSV, and a hint where more columns lie to the right.
+// Add a button for the CSV file above a leaderboard, and a hint if there are more columns to the right.
 function addBoardTools(table, scroller) {
   const name = `${table.closest("[id]").id}-leaderboard.csv`;
-  const csv = create("button", { type: "button", onclick: () => saveFile(name, "text/csv", boardCsv(table)) }, "CSV");
+  const csv = create("button", { type: "button", onclick: () => saveFile(name, "text/csv", formatBoardCsv(table)) }, "CSV");
   const more = create("span", { class: "more" }, "More columns to the right \u2192");
   scroller.before(create("div", { class: "tools" }, csv, more));
 }
 
-// A shadow at the right edge if the table continues beyond it.
+// Show a shadow at the right edge while the table continues beyond it.
 function watchEdge(table, scroller) {
   const update = () => {
     const more = scroller.parentElement?.querySelector(":scope > .tools > .more");
@@ -105,7 +105,7 @@ function watchEdge(table, scroller) {
   observer.observe(table);
 }
 
-// Called once for each table, also for those that scripts add.
+// Activate a table once, also a table that a script adds.
 function activateTable(table) {
   table.dataset.ready = "";
   const scroller = table.closest(".scroll");
@@ -125,15 +125,15 @@ function activateTable(table) {
   onSelection(() => filterTable(table));
 }
 
-// The data of a figure as a table that can be sorted and searched.
-function tableOf(data, caption) {
+// Make a table of a figure's data that can be sorted and searched.
+function makeTable(data, caption) {
   const keys = Object.keys(data.columns);
   const head = create("tr", {}, ...keys.map((key) => create("th", { scope: "col" }, data.columns[key].title)));
   const body = create("tbody");
-  for (const row of rowsOf(data)) {
+  for (const row of listRows(data)) {
     const line = create("tr");
     for (const key of KEYS) if (typeof row[key] === "string") line.dataset[key] = row[key];
-    keys.forEach((key, place) => line.append(cellOf(row[key], key, place === 0, digitsOf(data.columns[key]))));
+    keys.forEach((key, place) => line.append(makeCell(row[key], key, place === 0, countDigits(data.columns[key]))));
     body.append(line);
   }
   const table = create("table", {}, create("caption", {}, caption), create("thead", {}, head), body);
@@ -142,7 +142,7 @@ function tableOf(data, caption) {
   return scroller;
 }
 
-function cellOf(value, key, isHeader, digits) {
+function makeCell(value, key, isHeader, digits) {
   const cell = create(isHeader ? "th" : "td", isHeader ? { scope: "row" } : {});
   if (KEYS.includes(key) && typeof value === "string") {
     cell.append(create("span", { class: "choice", "data-key": key, "data-value": value }, value));

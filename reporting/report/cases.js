@@ -2,7 +2,7 @@
 // summaries of the selected teams in the table.
 /* global d3 */
 
-/** @typedef {{title: string, summary: string, absent: number[], values: (string | number | null)[]}} AnswerColumn by case, and within it by team; 1 (right) or 0 in cases whose reference lacks the structure */
+/** @typedef {{title: string, summary: string, absent: number[], values: (string | number | null)[]}} AnswerColumn by case, and within it by team; 1 (right) or 0 in cases without the structure in the reference */
 /** @typedef {{cases: string[], teams: string[], columns: AnswerColumn[]}} Answers */
 /** @typedef {[string, [string, string]][]} Contours SVG paths of GTVp and GTVn by team, the reference under "" */
 
@@ -27,7 +27,7 @@ function fill(card, answers) {
     const named = absent.includes(place) ? shown.map((value) => (value === 0 ? "wrongly marked" : null)) : shown;
     if (!title.endsWith(" correct")) columns[`column${number}`] = { title, values: named };
   });
-  card.lastElementChild.append(tableOf({ columns }, `Answers to ${card.dataset.case}`));
+  card.lastElementChild.append(makeTable({ columns }, `Answers to ${card.dataset.case}`));
 }
 
 /** Load the contours as a script, because a page that is opened as a file can load no other data. @param {HTMLElement} picture */
@@ -43,7 +43,7 @@ function addContours([name, pairs]) {
   const card = [...cards].find((candidate) => candidate.dataset.case === name);
   const picture = card.querySelector("[data-contours]");
   const teams = [...contours.keys()].filter((team) => team !== "");
-  const first = [...new Set([teams[0], ...selectedValues("team").filter((team) => teams.includes(team))])].slice(0, MAX_CONTOURS);
+  const first = [...new Set([teams[0], ...listSelected("team").filter((team) => teams.includes(team))])].slice(0, MAX_CONTOURS);
   const pickers = d3.range(Math.min(MAX_CONTOURS, teams.length)).map((number) => {
     const options = ["", ...teams].map((team) => create("option", { value: team }, team || "no contour"));
     const select = create("select", { "aria-label": `Contour ${number + 1}`, onchange: update }, ...options);
@@ -51,10 +51,10 @@ function addContours([name, pairs]) {
     return select;
   });
   function update() {
-    const chosen = pickers.map((picker, number) => [picker.value, colourIn(picker.value, number)]).filter(([team]) => team !== "");
-    pickers.forEach((picker, number) => (picker.style.borderLeft = picker.value ? `8px solid ${colourIn(picker.value, number)}` : ""));
+    const chosen = pickers.map((picker, number) => [picker.value, chooseColour(picker.value, number)]).filter(([team]) => team !== "");
+    pickers.forEach((picker, number) => (picker.style.borderLeft = picker.value ? `8px solid ${chooseColour(picker.value, number)}` : ""));
     picture.querySelector("svg")?.remove();
-    picture.append(overlay(picture.querySelector("img"), [...chosen, ["", COLOURS.reference]], contours));
+    picture.append(drawOverlay(picture.querySelector("img"), [...chosen, ["", COLOURS.reference]], contours));
   }
   picture.before(create("div", { class: "picture contours" }, "Contours below the reference: ", ...pickers));
   const image = picture.querySelector("img");
@@ -62,23 +62,23 @@ function addContours([name, pairs]) {
   else image.addEventListener("load", update);
 }
 
-/** A team without a colour of its own gets the colour of its position among the contours. @param {string} team @param {number} number */
-function colourIn(team, number) {
-  const own = colourOfTeam(team);
+/** Choose a team's own colour or, if it has none, the colour of its position among the contours. @param {string} team @param {number} number */
+function chooseColour(team, number) {
+  const own = getTeamColour(team);
   return own === COLOURS.neutral ? PALETTE[number] : own;
 }
 
-function overlay(image, chosen, contours) {
-  const svg = svgElement("svg", { viewBox: `0 0 ${image.naturalWidth} ${image.naturalHeight}`, fill: "none", "aria-hidden": "true" });
+function drawOverlay(image, chosen, contours) {
+  const svg = createSvg("svg", { viewBox: `0 0 ${image.naturalWidth} ${image.naturalHeight}`, fill: "none", "aria-hidden": "true" });
   for (const [team, colour] of chosen) {
-    contours.get(team).forEach((d, label) => svg.append(svgElement("path", { d, stroke: colour, "stroke-width": team ? 2 : 3, "stroke-dasharray": label ? "7 4" : "none" })));
+    contours.get(team).forEach((d, label) => svg.append(createSvg("path", { d, stroke: colour, "stroke-width": team ? 2 : 3, "stroke-dasharray": label ? "7 4" : "none" })));
   }
   return svg;
 }
 
 // If there are more cases than `maxCards`, only the cards of selected and opened cases are shown.
 function showCards(maxCards) {
-  const chosen = selectedValues("case");
+  const chosen = listSelected("case");
   for (const card of cards) {
     const matches = matchesSelection(card.dataset);
     if (chosen.includes(card.dataset.case)) card.open = true;
@@ -89,7 +89,7 @@ function showCards(maxCards) {
 /** Fill the table with the summaries of the selected teams, or of all teams if none is selected. @param {HTMLTableElement} table @param {Answers} answers */
 function summarise(table, answers) {
   const summaries = answers.columns.filter((column) => column.summary);
-  const selected = selectedValues("team").map((team) => answers.teams.indexOf(team)).filter((place) => place >= 0);
+  const selected = listSelected("team").map((team) => answers.teams.indexOf(team)).filter((place) => place >= 0);
   const teams = selected.length ? selected : answers.teams.map((_, place) => place);
   const first = table.tHead.rows[0].cells.length - 1 - summaries.length;
   for (const row of table.tBodies[0].rows) {
@@ -121,7 +121,7 @@ function start(element) {
   let shown = "";
   const update = () => {
     showCards(maxCards);
-    const teams = selectedValues("team").join("\n");
+    const teams = listSelected("team").join("\n");
     if (table && teams !== shown) summarise(table, answers);
     shown = teams;
   };

@@ -53,7 +53,7 @@ class AnswerColumn:
         title: The heading of the column.
         values: The figures by case and team, in the order of `CaseTable`.
         summary: The heading of the figure's summary over the teams; empty for a figure without a summary.
-        absent: The positions of the cases whose reference lacks the structure. Their value is 1 for a team that
+        absent: The positions of the cases without the structure in the reference. Their value is 1 for a team that
             correctly marks nothing, and 0 for a team that marks something.
     """
 
@@ -95,7 +95,7 @@ class _AnswerTable:
     rows: Mapping[str, Mapping[str, JsonRow]]
 
     def find_reference(self, case: str) -> JsonRow | None:
-        """Return the first team's row of a case, which holds the reference, or None if no team has a row."""
+        """Return the first team's row of a case, which contains the reference, or None if no team has a row."""
         return next((rows[case] for rows in self.rows.values() if case in rows), None)
 
 
@@ -156,7 +156,7 @@ def _read_value(answer: _AnswerTable, figure: _AnswerFigure, team: str, case: st
 
 
 def _find_absent(references: Sequence[JsonRow | None], label: str) -> frozenset[int]:
-    """Return the positions of the cases whose reference lacks a label. There is no position if the label is empty."""
+    """Return the positions of the cases without a label in the reference; no positions if `label` is empty."""
     if not label:
         return frozenset()
     return frozenset(
@@ -211,7 +211,7 @@ def _read_volume_ml(row: JsonRow, key: str) -> float:
 def _read_dsc(row: JsonRow, label: str) -> float | None:
     """Return the DSC of a structure, or None if there is no usable mask.
 
-    If the reference lacks the structure, the value is 1 for an empty mask and 0 for any other mask.
+    If the structure is absent from the reference, the value is 1 for an empty mask and 0 for any other mask.
     """
     if row[f"{label}_reference_voxels"] > 0:
         dsc = row.get(f"{label}_dsc")
@@ -374,7 +374,7 @@ def _render_picture(picture: CasePicture) -> str:
 
 
 def _describe_reference(case: str, table: CaseTable) -> list[str]:
-    """Describe the volumes, lesions, follow-up and classes of a case, as far as the rows hold them."""
+    """Describe the volumes, lesions, follow-up and classes of a case, as far as the rows contain them."""
     if case not in table.cases:
         return []
     index = table.cases.index(case)

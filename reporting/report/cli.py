@@ -91,7 +91,7 @@ def _write_report(options: argparse.Namespace, page: Path) -> int:
 
 
 def _check_options(options: argparse.Namespace, masks: Mapping[str, Path]) -> None:
-    """Raise `HecktorError` if an option lacks the option that it needs."""
+    """Raise `HecktorError` if an option is used without another option that it needs."""
     needs_cases = {"--cohort": options.cohort, "--viewer": options.viewer, "--compare": options.compare or None}
     for option, value in needs_cases.items():
         if value is not None and not options.cases:
@@ -165,7 +165,7 @@ def _plan_pictures(
 
 
 def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int) -> list[CasePicture]:
-    """Write `<page>_files/<case>.jpg` and its contours as `.js`. The folder appears when it holds all pictures."""
+    """Write `<page>_files/<case>.jpg` and its contours as `.js`. The folder appears when it contains all pictures."""
     from contract.io.files import atomic_folder, write_bytes
     from evaluation.execution import map_cases
     from reporting.report.cases import CasePicture, format_contours_script

@@ -38,7 +38,7 @@ _LEVELS: Final = (
 _SEQUENTIAL: Final = LinearSegmentedColormap.from_list("values", ["#f1f5f9", "#0b5cad"])
 _DASHES: Final = ("solid", (0, (5, 2)), (0, (1.5, 2)), (0, (7, 2, 1.5, 2)), (0, (10, 3)))
 _MARKERS: Final = ("o", "s", "^", "D", "*")
-# SVG files hold text as text, a dollar sign in a team's name does not begin a formula, and PDF files embed TrueType
+# SVG files contain text as text, a dollar sign in a team's name does not begin a formula, and PDF files embed TrueType
 # fonts, as journals require.
 _SETTINGS: Final[Any] = {
     "text.parse_math": False,
@@ -148,7 +148,7 @@ def write_figures(folder: Path, by_task: Mapping[str, Sequence[Analysis]], colou
 def _write_figure(path: Path, chart: Chart) -> list[Path]:
     written = []
     with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
-        # An SVG holds a name as text, even if the font of the PDF lacks some of its characters.
+        # An SVG contains a name as text, even if some of its characters are not in the font of the PDF.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         figure = draw_chart(chart)
         for suffix in SUFFIXES:

@@ -20,7 +20,7 @@ def find_page_path(output: Path) -> Path:
     """Return the HTML file that `--output` names: the path itself, or index.html in a folder.
 
     Raises:
-        OutputError: A file or a link lies where a folder is needed, or the page or its folder of pictures holds
+        OutputError: A file or a link lies where a folder is needed, or the page or its folder of pictures contains
             a file that this program did not write.
     """
     is_file = output.suffix.lower() in _PAGE_SUFFIXES and not output.is_dir()
@@ -35,7 +35,7 @@ def find_page_path(output: Path) -> Path:
 
 
 def _check_pictures(folder: Path) -> None:
-    """Raise `OutputError` if the path is not a folder, or if it holds a file that is not a picture of a report."""
+    """Raise `OutputError` if the path is not a folder, or if it contains a file that is not a picture of a report."""
     expected = f"another name, or remove {folder.name}"
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         kind = "link" if folder.is_symlink() else "file"
@@ -89,7 +89,7 @@ def remove_earlier_figures(folder: Path) -> None:
 
 
 def _is_figure(data: Path) -> bool:
-    """Return whether a JSON file holds an analysis of a report."""
+    """Return whether a JSON file contains an analysis of a report."""
     try:
         content = read_json(data)
     except HecktorError:

@@ -223,7 +223,7 @@ def lower_title(title: str) -> str:
 
 
 def render_leaderboard(results: TaskResults, colours: Mapping[str, str]) -> str:
-    """Render ranked teams, entries out of competition at their places, and teams that lack a value as a table."""
+    """Render ranked teams, entries out of competition at their places, and teams without all values as a table."""
     board = results.board
     table = _BoardTable(results, colours)
     columns = table.list_columns()

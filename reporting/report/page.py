@@ -25,7 +25,7 @@ _RANKING_ANALYSES: Final = ("rank-stability", "significance", "ranks-over-cases"
 # With more teams the matrix of pairwise tests fills the screen, so it is closed at first.
 _MAX_TEAMS_OF_OPEN_MATRIX: Final = 12
 NOT_CHECKED: Final = "made only from leaderboard.json, so its values cannot be checked"
-WITH_CASES: Final = "This page holds outcomes of single patients: publish it only if you may publish them."
+WITH_CASES: Final = "This page contains outcomes of single patients: publish it only if you may publish them."
 
 
 @dataclass(frozen=True)

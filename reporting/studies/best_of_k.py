@@ -67,7 +67,7 @@ def random_balanced_accuracy(reference: npt.NDArray[Any], n_classes: int = 2) ->
         n_classes: Number of classes of the predictions.
 
     Raises:
-        MetricError: The reference holds only one class.
+        MetricError: The reference contains only one class.
     """
     sizes = np.unique(reference, return_counts=True)[1][::-1]
     if sizes.size < 2:

@@ -120,7 +120,7 @@ def build_agreement_metrics(rows: Sequence[Agreement], cases: Sequence[str]) -> 
 
     DSCagg is 2 sum |A and B| / sum (|A| + |B|) in mm3 over the cases of one pair of annotators. Its overall value is
     the mean over pairs, weighted by their numbers of cases. `dsc_agg_mean` is this mean of each pair's average over
-    both labels. A pair whose masks all lack a label does not count for that label.
+    both labels. A pair does not count for a label that is in none of its masks.
     Source: the HNTS-MRG 2024 overview.
     """
     metrics: dict[str, WeightedMetric] = {}

@@ -153,7 +153,7 @@ def _format_table(table: Table, *, for_people: bool) -> str:
 
 
 def _replace_infinite(value: Any) -> Any:
-    """Return the value with null for NaN and infinities, which JSON lacks."""
+    """Return the value with None for NaN and infinities, which do not exist in JSON."""
     if isinstance(value, Mapping):
         return {key: _replace_infinite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

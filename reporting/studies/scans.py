@@ -58,7 +58,7 @@ def resample_uptake(pet: Path, grid: Geometry) -> npt.NDArray[np.float32]:
     """Return the PET on another grid, (z, y, x), interpolated linearly and 0 beyond the PET.
 
     Raises:
-        GroundTruthError: The PET cannot be read, or holds a value that is not finite.
+        GroundTruthError: The PET cannot be read, or contains a value that is not finite.
     """
     import SimpleITK as sitk  # slow to import; --help does not need it
 

@@ -109,7 +109,7 @@ def combine_masks(
 
 
 def stack_masks(masks: Sequence[CompactMask]) -> list[Labels]:
-    """Return the masks in the smallest box that holds the foreground of all, (z, y, x)."""
+    """Return the masks in the smallest box that contains the foreground of all, (z, y, x)."""
     region = _unite_boxes([mask.box for mask in masks])
     return [_expand_mask(mask, region) for mask in masks]
 

@@ -40,7 +40,7 @@ SUV_WINDOW: Final = (0.0, 10.0)
 # Higher than SUVs of any organ, even the bladder; activity concentrations in Bq/ml are in the thousands.
 _MAX_SUV: Final = 500.0
 _WINDOW_PERCENTILE: Final = 99.5
-# Finer steps hold only noise, which does not compress.
+# Finer steps contain only noise, which does not compress.
 _MIN_PET_STEP: Final = 0.01
 _MAX_PET_STEPS: Final = 32_767
 
@@ -148,7 +148,7 @@ def read_pet(path: Path, suv_factor: float | None) -> ShownPet:
         suv_factor: Factor from Bq/ml to SUV in the patient's record. Without a factor, Bq/ml are shown as they are.
 
     Raises:
-        InputError: The PET cannot be read, or holds a value that is not finite.
+        InputError: The PET cannot be read, or contains a value that is not finite.
     """
     volume = read_volume(path, np.float32)
     highest = float(volume.array.max())

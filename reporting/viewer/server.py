@@ -80,7 +80,7 @@ def find_viewer_page(target: Path) -> Path:
 def export_viewer(target: Path, cohort: ViewerCohort) -> Path:
     """Write the page with all cases of a cohort as one file, and return its path.
 
-    The file holds all data, because browsers do not let a local page read other files.
+    The file contains all data, because browsers do not let a local page read other files.
 
     Args:
         target: An HTML file, or a folder for index.html.
@@ -244,7 +244,7 @@ class _Handler(RequestHandler):
         return "hecktor"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name of the base class
-        """Log nothing: addresses hold the token and names of cases."""
+        """Log nothing: addresses contain the token and names of cases."""
 
 
 @contextmanager

@@ -11,15 +11,15 @@ const byId = (id) => document.getElementById(id);
 const cohort = JSON.parse(byId("cohort").textContent);
 
 /** A new element with a text or a list of nodes, and properties such as `className`. @returns {any} */
-function element(name, content, properties = {}) {
+function createElement(name, content, properties = {}) {
   const node = Object.assign(document.createElement(name), properties);
   node.append(...[content].flat());
   return node;
 }
 
-const swatch = (colour) => element("span", "", { className: "swatch", style: `background: ${colour}` });
+const makeSwatch = (colour) => createElement("span", "", { className: "swatch", style: `background: ${colour}` });
 // Without the sign of a negative zero.
-const figure = (value, digits) => value.toFixed(digits).replace(/^-(?=[0.]+$)/, "").replace("-", "−");
+const formatNumber = (value, digits) => value.toFixed(digits).replace(/^-(?=[0.]+$)/, "").replace("-", "−");
 
 // ---- the list of cases
 
@@ -30,14 +30,14 @@ let listed = cohort.cases;
 const hidden = new Set(cohort.teams.slice(TEAMS_SHOWN_AT_FIRST).map(({ name }) => name));
 
 /** The value by which a case is sorted: the selected team's value or the mean, null without a value. JSON has no infinity. */
-function valueOf({ values }, { key, higher_is_better: higher }) {
-  const of = values[key] ?? {};
+function getValue({ values }, { key, higher_is_better: higher }) {
+  const valueByTeam = values[key] ?? {};
   const number = (value) => (value === "inf" ? Infinity : value);
-  if ("" in of) return of[""];
-  if (byId("team").value) return number(of[byId("team").value] ?? null);
-  if (Object.values(of).every((value) => value === null)) return null;
+  if ("" in valueByTeam) return valueByTeam[""];
+  if (byId("team").value) return number(valueByTeam[byId("team").value] ?? null);
+  if (Object.values(valueByTeam).every((value) => value === null)) return null;
   // A team without a value correctly marks nothing.
-  const all = Object.values(of).map((value) => number(value) ?? (higher ? 1 : 0));
+  const all = Object.values(valueByTeam).map((value) => number(value) ?? (higher ? 1 : 0));
   return all.reduce((sum, value) => sum + value, 0) / all.length;
 }
 
@@ -46,13 +46,13 @@ function showList() {
   const metric = cohort.metrics.find(({ key }) => key === byId("sort").value);
   const words = byId("filter").value.toLowerCase().split(/\s+/);
   listed = cohort.cases.filter(({ case: name, centre, facts }) => words.every((word) => `${name} ${centre ?? ""} ${facts}`.toLowerCase().includes(word)));
-  const value = new Map(listed.map((entry) => [entry, metric ? valueOf(entry, metric) : null]));
+  const value = new Map(listed.map((entry) => [entry, metric ? getValue(entry, metric) : null]));
   const missing = metric?.higher_is_better ? Infinity : -Infinity;
   const place = (entry) => (value.get(entry) ?? missing) * (metric?.higher_is_better ? 1 : -1);
   if (metric) listed.sort((a, b) => Number(value.get(a) === null) - Number(value.get(b) === null) || place(a) - place(b) || 0);
-  const text = (entry) => (!metric ? entry.centre ?? "" : value.get(entry) === null ? "–" : Number.isFinite(value.get(entry)) ? figure(value.get(entry), metric.digits) : "∞");
-  const button = (entry) => element("button", [element("span", entry.case), element("span", text(entry), { className: "figure" })], { type: "button", onclick: () => open(entry.case) });
-  byId("cases").replaceChildren(...listed.map((entry) => element("li", button(entry))));
+  const text = (entry) => (!metric ? entry.centre ?? "" : value.get(entry) === null ? "–" : Number.isFinite(value.get(entry)) ? formatNumber(value.get(entry), metric.digits) : "∞");
+  const button = (entry) => createElement("button", [createElement("span", entry.case), createElement("span", text(entry), { className: "figure" })], { type: "button", onclick: () => open(entry.case) });
+  byId("cases").replaceChildren(...listed.map((entry) => createElement("li", button(entry))));
   byId("count").textContent = `${listed.length} of ${cohort.cases.length} cases`;
   markOpen();
 }
@@ -103,7 +103,7 @@ async function open(name) {
   }
 }
 
-// The server computes the next case meanwhile; a problem with that case is reported when it is opened.
+// Request the next case while this one is shown. A problem with the next case is reported when it is opened.
 function prepareNext() {
   const next = listed[listed.findIndex(({ case: name }) => name === wanted) + 1]?.case ?? null;
   if (next === null || next === ahead.name) return;
@@ -136,7 +136,7 @@ const nv = new niivue.Niivue({
 });
 let layers = { pet: null, masks: [] };
 
-// NiiVue does not compute a range of its own if it gets one.
+// A range is passed, because otherwise NiiVue computes one.
 async function load(name, base64, options = {}) {
   return niivue.NVImage.loadFromBase64({ base64, name: `${name}.nii.gz`, cal_min: 0.05, cal_max: 1, ...options });
 }
@@ -146,7 +146,7 @@ async function showVolumes(content) {
   const pet = content.pet && (await load("PET", content.pet.volume));
   const masks = await Promise.all(content.masks.map(({ name, volume }) => load(name, volume)));
   if (wanted !== content.case) return;
-  masks.forEach((mask, place) => mask.setColormapLabel(labelColours(content.masks[place].colour)));
+  masks.forEach((mask, place) => mask.setColormapLabel(makeLabelColours(content.masks[place].colour)));
   layers = { pet, masks };
   if (content.pet) adoptPet(content.pet);
   byId("pet-tools").hidden = !content.pet;
@@ -158,12 +158,12 @@ async function showVolumes(content) {
   nv.setVolume(ct, 0);
 }
 
-function labelColours(colour) {
+function makeLabelColours(colour) {
   const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
   return { R: [0, r, r], G: [0, g, g], B: [0, b, b], A: [0, 255, 255], I: [0, 1, 2], labels: ["", "GTVp", "GTVn"] };
 }
 
-// A range that the user has set stays until a case has another unit.
+// Adopt the PET's range. A range that the user has set stays until a case has another unit.
 function adoptPet({ unit, window: [low, high] }) {
   if (byId("pet-unit").textContent === unit && byId("pet-high").value) return;
   byId("pet-unit").textContent = unit;
@@ -209,11 +209,11 @@ function jump(lesion) {
 }
 
 nv.onLocationChange = ({ mm, values }) => {
-  const of = new Map(nv.volumes.map((volume, place) => [volume, values[place]?.value]));
-  const axes = ["R", "A", "S"].map((axis, place) => `${axis} ${figure(mm[place], 1)}`).join("  ");
-  const pet = layers.pet && `${byId("pet-unit").textContent} ${figure(of.get(layers.pet), byId("pet-unit").textContent === "SUV" ? 2 : 0)}`;
-  const labels = layers.masks.map((mask) => mask.opacity > 0 && of.get(mask) && `${mask.name.replace(/\.nii\.gz$/, "")} ${["", "GTVp", "GTVn"][of.get(mask)]}`);
-  byId("readout").textContent = [`${axes} mm`, `HU ${figure(of.get(nv.volumes[0]), 0)}`, pet, ...labels].filter(Boolean).join("   ");
+  const valueByVolume = new Map(nv.volumes.map((volume, place) => [volume, values[place]?.value]));
+  const axes = ["R", "A", "S"].map((axis, place) => `${axis} ${formatNumber(mm[place], 1)}`).join("  ");
+  const pet = layers.pet && `${byId("pet-unit").textContent} ${formatNumber(valueByVolume.get(layers.pet), byId("pet-unit").textContent === "SUV" ? 2 : 0)}`;
+  const labels = layers.masks.map((mask) => mask.opacity > 0 && valueByVolume.get(mask) && `${mask.name.replace(/\.nii\.gz$/, "")} ${["", "GTVp", "GTVn"][valueByVolume.get(mask)]}`);
+  byId("readout").textContent = [`${axes} mm`, `HU ${formatNumber(valueByVolume.get(nv.volumes[0]), 0)}`, pet, ...labels].filter(Boolean).join("   ");
 };
 
 // ---- the panel of a case
@@ -222,13 +222,13 @@ let chosen = null; // the lesion that was jumped to
 
 function showPanel() {
   const { case: name, facts, clinical, answers, masks, notes } = current;
-  byId("case-title").replaceChildren(element("b", name), `  ${facts}`);
-  const head = ["", ...answers.columns].map((title) => element(title ? "th" : "td", title));
-  const rows = answers.rows.map(({ name: team, texts }) => element("tr", [element("th", team, { scope: "row" }), ...texts.map((text) => element("td", text))]));
-  fill("answers", rows.length ? [element("thead", element("tr", head)), element("tbody", rows)] : []);
-  fill("clinical", clinical.flatMap(([key, text]) => [element("dt", key), element("dd", text)]));
-  fill("notes", notes.map((text) => element("li", text)));
-  fill("masks", masks.map(maskRow));
+  byId("case-title").replaceChildren(createElement("b", name), `  ${facts}`);
+  const head = ["", ...answers.columns].map((title) => createElement(title ? "th" : "td", title));
+  const rows = answers.rows.map(({ name: team, texts }) => createElement("tr", [createElement("th", team, { scope: "row" }), ...texts.map((text) => createElement("td", text))]));
+  fill("answers", rows.length ? [createElement("thead", createElement("tr", head)), createElement("tbody", rows)] : []);
+  fill("clinical", clinical.flatMap(([key, text]) => [createElement("dt", key), createElement("dd", text)]));
+  fill("notes", notes.map((text) => createElement("li", text)));
+  fill("masks", masks.map(makeMaskRow));
   showLesions();
 }
 
@@ -238,9 +238,9 @@ function fill(id, items) {
   byId(id).closest("section").hidden = items.length === 0;
 }
 
-function maskRow({ name, colour }, place) {
-  const box = element("input", [], { type: "checkbox", checked: !hidden.has(name), onchange: () => toggle([name]) });
-  return element("li", [element("label", [box, swatch(colour), name]), ...(place <= 9 ? [element("kbd", String(place))] : [])]);
+function makeMaskRow({ name, colour }, place) {
+  const box = createElement("input", [], { type: "checkbox", checked: !hidden.has(name), onchange: () => toggle([name]) });
+  return createElement("li", [createElement("label", [box, makeSwatch(colour), name]), ...(place <= 9 ? [createElement("kbd", String(place))] : [])]);
 }
 
 /** Switch the contours of some masks on, or off if the first one is on. */
@@ -252,28 +252,27 @@ function toggle(names) {
   redraw();
 }
 
-// The name does not decide, because a team may be called "reference"; only the reference's lesions have a status by
-// team.
-const ofReference = ({ status }) => typeof status === "object";
-const shownLesions = () => current.lesions.filter((lesion) => ofReference(lesion) || !hidden.has(lesion.source));
+// A team may be called "reference", so the name does not tell. Only the reference's lesions have a status by team.
+const isOfReference = ({ status }) => typeof status === "object";
+const shownLesions = () => current.lesions.filter((lesion) => isOfReference(lesion) || !hidden.has(lesion.source));
 
 function showLesions() {
-  fill("lesions", shownLesions().map((lesion) => element("li", lesionButton(lesion))));
+  fill("lesions", shownLesions().map((lesion) => createElement("li", makeLesionButton(lesion))));
   markLesion();
 }
 
-function lesionButton(lesion) {
+function makeLesionButton(lesion) {
   const { label, source, volume_ml: volume, suv_max: suv, status } = lesion;
   const colours = Object.fromEntries(current.masks.filter((mask) => !mask.is_reference).map(({ name, colour }) => [name, colour]));
-  const marks = ofReference(lesion)
-    ? Object.entries(status).filter(([team]) => !hidden.has(team)).map(([team, found]) => mark(found === "found", `${found} by ${team}`, [swatch(colours[team])]))
-    : [mark(status === "true", `${status} positive of ${source}`, [swatch(colours[source]), `${status} positive `])];
+  const marks = isOfReference(lesion)
+    ? Object.entries(status).filter(([team]) => !hidden.has(team)).map(([team, found]) => makeMark(found === "found", `${found} by ${team}`, [makeSwatch(colours[team])]))
+    : [makeMark(status === "true", `${status} positive of ${source}`, [makeSwatch(colours[source]), `${status} positive `])];
   const text = `${label}  ${volume.toFixed(volume < 10 ? 2 : 1)} ml${suv === null ? "" : `  SUVmax ${suv.toFixed(1)}`}`;
-  return element("button", [element("span", text), element("span", marks, { className: "marks" })], { type: "button", onclick: () => jump(lesion) });
+  return createElement("button", [createElement("span", text), createElement("span", marks, { className: "marks" })], { type: "button", onclick: () => jump(lesion) });
 }
 
-function mark(good, title, content) {
-  return element("span", [...content, good ? "✓" : "✗"], { className: good ? "good" : "bad", title });
+function makeMark(good, title, content) {
+  return createElement("span", [...content, good ? "✓" : "✗"], { className: good ? "good" : "bad", title });
 }
 
 function markLesion() {
@@ -293,7 +292,7 @@ function moveLesion(step) {
 
 // ---- controls and keys
 
-function next(id) {
+function selectNext(id) {
   const select = byId(id);
   select.selectedIndex = (select.selectedIndex + 1) % select.length;
   select.dispatchEvent(new Event("change"));
@@ -311,9 +310,9 @@ const SHORTCUTS = [
   [{ j: () => moveCase(1), k: () => moveCase(-1) }, "next, previous case"],
   [{ n: () => moveLesion(1), b: () => moveLesion(-1) }, "next, previous lesion"],
   [{ c: () => current && toggle(current.masks.map(({ name }) => name)) }, "hide or show all contours"],
-  [{ w: () => next("ct-window") }, "next CT window"],
+  [{ w: () => selectNext("ct-window") }, "next CT window"],
   [{ p: () => { byId("pet-opacity").value = byId("pet-opacity").valueAsNumber > 0 ? 0 : 0.6; redraw(); } }, "hide or show the PET"],
-  [{ v: () => next("view") }, "next view"],
+  [{ v: () => selectNext("view") }, "next view"],
   [{ r: () => setRuler(byId("ruler").ariaPressed !== "true") }, "draw rulers, or move the crosshair"],
   [{ f: () => nv.setPan2Dxyzmm([0, 0, 0, 1]) }, "fit the images to the window"],
   [{ "/": () => byId("filter").focus() }, "filter the cases"],
@@ -330,7 +329,7 @@ const OTHER_HELP = [
 const ACTIONS = Object.assign({}, ...SHORTCUTS.map(([actions]) => actions));
 const STEPS = { ArrowLeft: [1, 0, 0], ArrowRight: [-1, 0, 0], ArrowUp: [0, 1, 0], ArrowDown: [0, -1, 0], PageUp: [0, 0, 1], PageDown: [0, 0, -1] };
 
-// Handle keys before NiiVue does, whose own keys would do other things.
+// Handle keys before NiiVue, which uses them for other things.
 function onKey(event) {
   const { key, target } = event;
   const onImages = target === byId("images");
@@ -349,10 +348,10 @@ async function start() {
   byId("sort").append(new Option("Case", ""), ...cohort.metrics.map(({ key, title }) => new Option(title, key)));
   byId("team").append(new Option("mean of all teams", ""), ...cohort.teams.map(({ name }) => new Option(name, name)));
   byId("view").append(...Object.entries(VIEWS).map(([title, key]) => new Option(title, key)));
-  byId("ct-window").append(...Object.entries(CT_WINDOWS).map(([title, range]) => new Option(`${title} ${range.map((hu) => figure(hu, 0)).join(" to ")}`, title)));
+  byId("ct-window").append(...Object.entries(CT_WINDOWS).map(([title, range]) => new Option(`${title} ${range.map((hu) => formatNumber(hu, 0)).join(" to ")}`, title)));
   byId("pet-map").append(...Object.keys(PET_MAPS).map((name) => new Option(name)));
   const help = [...SHORTCUTS.map(([actions, text]) => [Object.keys(actions).join(" "), text]), ...OTHER_HELP];
-  byId("keys").append(...help.map(([keys, text]) => element("tr", [element("th", element("kbd", keys), { scope: "row" }), element("td", text)])));
+  byId("keys").append(...help.map(([keys, text]) => createElement("tr", [createElement("th", createElement("kbd", keys), { scope: "row" }), createElement("td", text)])));
   for (const id of ["filter", "sort", "team"]) byId(id).addEventListener("input", showList);
   byId("ct-window").addEventListener("change", () => current && (setWindow(), redraw()));
   for (const id of ["pet-map", "pet-low", "pet-high"]) byId(id).addEventListener("change", redraw);

@@ -195,7 +195,7 @@ def test_an_undefined_metric_leaves_its_sums_undefined(tmp_path, grid, plain):
     assert result["warnings"][:4] == [
         "score: null, since t_balanced_accuracy has no value",
         "tn_balanced_accuracy: null, since t_balanced_accuracy has no value",
-        "t_balanced_accuracy: the reference holds one class only, expected at least two",
+        "t_balanced_accuracy: the reference contains only one class, expected at least two",
         "score_pooled_dsc: null, since t_balanced_accuracy has no value",
     ]
 

@@ -239,6 +239,8 @@ def test_an_image_is_one_line_and_a_failed_one_the_end_of_its_log(script: Script
     done = script("build", "rfs", "evaluation-rfs")
     log = "build/hecktor-evaluation-rfs-latest.log"
     assert done.stdout.splitlines()[0].startswith("hecktor-rfs:latest ")
-    assert done.stdout.splitlines()[1].split() == f"hecktor-evaluation-rfs:latest not built, log in {log}:".split()
+    assert (
+        done.stdout.splitlines()[1].split() == f"hecktor-evaluation-rfs:latest the build failed, log in {log}:".split()
+    )
     assert (done.returncode, done.stderr.splitlines()[-2:]) == (3, ["step", "fault"])
     assert (tmp_path / "tree" / log).read_text() == "step\nfault\n"

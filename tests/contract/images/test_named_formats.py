@@ -51,7 +51,7 @@ DAMAGED: dict[str, tuple[str, bool, Callable[[Path], object], str]] = {
     ),
     "pixels after a header": (
         "scan.mhd", False, change_header("ElementDataFile", "HeaderSize = 16\nElementDataFile"),
-        "HeaderSize '16', expected a file that holds only the pixels",
+        "HeaderSize '16', expected a file that contains only the pixels",
     ),
 }  # fmt: skip
 

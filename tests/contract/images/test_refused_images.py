@@ -219,5 +219,5 @@ def test_an_absurd_number_of_dimensions_is_rejected_before_itk_reads_it(tmp_path
 def test_a_non_numeric_geometry_is_rejected(tmp_path: Path, key: str, value: str, odd: str) -> None:
     path = tmp_path / "grid.mha"
     path.write_text(f"ObjectType = Image\nNDims = 3\n{key} = {value}\nDimSize = 4 4 4\nElementDataFile = LOCAL\n")
-    with pytest.raises(InputError, match=rf"^grid\.mha: {key} holds '{odd}'"):
+    with pytest.raises(InputError, match=rf"^grid\.mha: {key} contains '{odd}'"):
         read_header(path)

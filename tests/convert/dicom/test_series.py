@@ -192,7 +192,7 @@ def test_two_time_points_in_one_series(study: StudyFolder, convert: Convert) -> 
         dataset.SeriesInstanceUID = uid
         dataset.save_as(path)
     study.add_ct()
-    refuse(convert, "the series holds two acquisitions or time points")
+    refuse(convert, "the series contains two acquisitions or time points")
 
 
 def test_derived_pet_is_used_if_it_is_the_only_one(study: StudyFolder, convert: Convert) -> None:

@@ -265,7 +265,7 @@ ONE_CLASS = "PatientID,HPV Status\nA-1,1\nB-2,1\n"
     ("task", "content", "message"),
     [
         ("rfs", None, "truth.csv: not found in "),
-        ("hpv", ONE_CLASS, "balanced_accuracy: the reference holds one class only, expected at least two"),
+        ("hpv", ONE_CLASS, "balanced_accuracy: the reference contains only one class, expected at least two"),
         ("hpv", FOLLOW_UP, "truth.csv: columns PatientID, Relapse, RFS; expected one CSV file with the columns PatientID, HPV Status"),
         ("rfs", FOLLOW_UP.replace("100", "-1"), "truth.csv, line 2: RFS is negative, expected days, 0 or more"),
         ("segmentation", FOLLOW_UP, "ground truth: no folder 'truth.csv', expected a folder with the reference data"),
