@@ -193,10 +193,10 @@ def find_centres(patient_ids: Iterable[str], code_of: Mapping[str, str]) -> dict
     return centre_of
 
 
-def format_names(names: Collection[str], most: int = 3) -> str:
+def format_names(names: Collection[str], max_names: int = 3) -> str:
     """List the first names and the number of the remaining names, for messages."""
-    rest = len(names) - most
-    return ", ".join(list(names)[:most]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(names) - max_names
+    return ", ".join(list(names)[:max_names]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def describe_id_difference(ids: Iterable[str], expected_ids: Iterable[str]) -> str:

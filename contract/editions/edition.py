@@ -200,9 +200,11 @@ class Edition(Document):
         scored = [algorithm for algorithm in self.algorithms if algorithm.name in self.scoring]
         if name is None and len(scored) == 1:
             return scored[0]
-        wanted = "" if name is None else name.strip().lower()
-        matching = [algorithm for algorithm in self.algorithms if wanted in self.task_aliases.get(algorithm.name, ())]
-        matching += [algorithm for algorithm in self.algorithms if wanted in algorithm.aliases]
+        lower_name = "" if name is None else name.strip().lower()
+        matching = [
+            algorithm for algorithm in self.algorithms if lower_name in self.task_aliases.get(algorithm.name, ())
+        ]
+        matching += [algorithm for algorithm in self.algorithms if lower_name in algorithm.aliases]
         if matching:
             return matching[0]
         names: list[str] = []

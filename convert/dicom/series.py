@@ -180,27 +180,27 @@ class ChosenSeries:
     findings: tuple[Finding, ...]
 
 
-def choose_series(study: Study, ct_wanted: str | None, pet_wanted: str | None) -> ChosenSeries:
+def choose_series(study: Study, ct_name: str | None, pet_name: str | None) -> ChosenSeries:
     """Choose CT and PET by the options `--ct-series` and `--pet-series` (UID or description), otherwise by rule.
 
     The PET must be corrected for attenuation; axial slices, an original series and most slices are preferred. For the
-    CT the PET's frame of reference and the largest overlap with the PET come before these criteria.
+    CT, the PET's frame of reference and the largest overlap with the PET come before these criteria.
 
     Raises:
         InputError: There is no CT or PET, several series are equal by the rule, or CT and PET have different frames of
             reference without `--ct-series`.
     """
-    pet, pet_reasons = _choose_pet(study, pet_wanted)
-    ct, ct_reasons = _choose_ct(study, pet, ct_wanted)
+    pet, pet_reasons = _choose_pet(study, pet_name)
+    ct, ct_reasons = _choose_ct(study, pet, ct_name)
     other_ct = tuple(series for series in study.ct if series is not ct)
-    findings = _check_frames(ct, pet, chosen_by_user=ct_wanted is not None)
+    findings = _check_frames(ct, pet, chosen_by_user=ct_name is not None)
     return ChosenSeries(ct, pet, other_ct, {**pet_reasons, **ct_reasons}, findings)
 
 
-def _choose_pet(study: Study, wanted: str | None) -> tuple[ImageSeries, dict[str, str]]:
+def _choose_pet(study: Study, name: str | None) -> tuple[ImageSeries, dict[str, str]]:
     _check_present(study.pet, "PET", study)
-    if wanted is not None:
-        return _choose_by_name(study.pet, wanted, "PET", "--pet-series")
+    if name is not None:
+        return _choose_by_name(study.pet, name, "PET", "--pet-series")
     corrected = [series for series in study.pet if series.is_attenuation_corrected]
     reasons = {
         series.uid: f"PET {series}: no attenuation correction" for series in study.pet if series not in corrected
@@ -213,10 +213,10 @@ def _choose_pet(study: Study, wanted: str | None) -> tuple[ImageSeries, dict[str
     return chosen, reasons | reasons_by_rank
 
 
-def _choose_ct(study: Study, pet: ImageSeries, wanted: str | None) -> tuple[ImageSeries, dict[str, str]]:
+def _choose_ct(study: Study, pet: ImageSeries, name: str | None) -> tuple[ImageSeries, dict[str, str]]:
     _check_present(study.ct, "CT", study)
-    if wanted is not None:
-        return _choose_by_name(study.ct, wanted, "CT", "--ct-series")
+    if name is not None:
+        return _choose_by_name(study.ct, name, "CT", "--ct-series")
     if len(study.ct) == 1:
         return study.ct[0], {}
     pet_box = _bounding_box_mm(pet)
@@ -235,11 +235,11 @@ def _check_present(series: Sequence[ImageSeries], kind: str, study: Study) -> No
 
 
 def _choose_by_name(
-    series: Sequence[ImageSeries], wanted: str, kind: str, option: str
+    series: Sequence[ImageSeries], name: str, kind: str, option: str
 ) -> tuple[ImageSeries, dict[str, str]]:
-    text = normalise_unicode(wanted).strip().lower()
+    text = normalise_unicode(name).strip().lower()
     for matches in (
-        [candidate for candidate in series if candidate.uid == wanted.strip()],
+        [candidate for candidate in series if candidate.uid == name.strip()],
         [candidate for candidate in series if normalise_unicode(candidate.description).lower() == text],
         [candidate for candidate in series if text in normalise_unicode(candidate.description).lower()],
     ):
@@ -248,7 +248,7 @@ def _choose_by_name(
             rejected = [candidate for candidate in series if candidate is not chosen]
             return chosen, {candidate.uid: f"{kind} {candidate}: not chosen by {option}" for candidate in rejected}
     listed = ", ".join(map(str, series))
-    raise InputError(option, f"found {wanted!r}", f"the UID or description of one of {listed}")
+    raise InputError(option, f"found {name!r}", f"the UID or description of one of {listed}")
 
 
 def _choose_by_rank(

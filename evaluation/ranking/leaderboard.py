@@ -85,9 +85,9 @@ def _compute_scheme_stability(
 
 def _count_ranks(ranks: Floats, low: float, high: float) -> RankCounts:
     """Count how often one team took each rank; `low` and `high` are the ends of its interval."""
-    taken, counts = np.unique(ranks, return_counts=True)
+    rank_values, counts = np.unique(ranks, return_counts=True)
     return RankCounts(
-        times_at_rank={f"{rank:g}": int(count) for rank, count in zip(taken, counts, strict=True)},
+        times_at_rank={f"{rank:g}": int(count) for rank, count in zip(rank_values, counts, strict=True)},
         mean=float(ranks.mean()),
         ci95_low=low,
         ci95_high=high,

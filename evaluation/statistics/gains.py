@@ -158,9 +158,9 @@ def degrees_of_freedom(left_out: Floats) -> Floats:
     squares = influence**2
     variance = squares.sum(axis=1)
     spread = (squares**2).sum(axis=1) - variance**2 / cases
-    most: Floats = np.maximum(cases - 1.0, 1.0)
-    freedom: Floats = most.copy()
-    np.divide(2 * variance**2, spread, out=freedom, where=usable & (spread * most > 2 * variance**2))
+    max_freedom: Floats = np.maximum(cases - 1.0, 1.0)
+    freedom: Floats = max_freedom.copy()
+    np.divide(2 * variance**2, spread, out=freedom, where=usable & (spread * max_freedom > 2 * variance**2))
     return freedom
 
 

@@ -63,9 +63,9 @@ def list_release_cases(cohort: Path) -> list[Path]:
     folders = sorted(path for path in cohort.iterdir() if path.is_dir()) if cohort.is_dir() else []
     cases = [folder for folder in folders if not is_system_name(folder.name) and _find_release_images(folder)]
     if not cases:
-        wanted = f"{GROUND_TRUTH}/<case>.mha next to <case>/input, or <case>/<case>__CT, __PT and mask"
+        expected = f"{GROUND_TRUTH}/<case>.mha next to <case>/input, or <case>/<case>__CT, __PT and mask"
         nearby = suggest_folder(cohort, lambda path: (path / GROUND_TRUTH).is_dir())
-        raise GroundTruthError(cohort.absolute().name, f"no case found{nearby}", wanted)
+        raise GroundTruthError(cohort.absolute().name, f"no case found{nearby}", expected)
     return cases
 
 

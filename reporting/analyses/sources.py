@@ -133,8 +133,8 @@ def _read_task(folder: Path, number: int | None, profile: EvaluationProfile, sam
     names = [*board.order, *(entry.team for entry in board.incomplete)]
     for name in names:
         if name not in paths:
-            wanted = board.files.get(name, f"{name}/{platform.METRICS_JSON} next to it")
-            raise HecktorError(where, f"ranks {name!r} without its metrics", wanted)
+            expected = board.files.get(name, f"{name}/{platform.METRICS_JSON} next to it")
+            raise HecktorError(where, f"ranks {name!r} without its metrics", expected)
     sources = {name: describe_source(describe_file(path), name) for name, path in paths.items()}
     read = {name: (read_metrics(paths[name], name), source) for name, source in sources.items()}
     loaded = validate_teams(rules, read, same_rules=same_rules)

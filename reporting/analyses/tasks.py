@@ -20,10 +20,10 @@ OFFICIAL: Final = "Official rank"
 
 @dataclass(frozen=True)
 class _Ranks:
-    """Each team's rank in one task by the quantity `by`, such as a metric's title."""
+    """Each team's rank in one task by a quantity, such as a metric's title."""
 
     title: str
-    by: str
+    quantity: str
     rank_by_team: Mapping[str, float]
 
 
@@ -43,7 +43,7 @@ def compare_tasks(results: Sequence[TaskResults]) -> list[Analysis]:
     pairs = [
         (first, second)
         for first, second in combinations(ranks, 2)
-        if first.by == second.by and first.title != second.title
+        if first.quantity == second.quantity and first.title != second.title
     ]
     return [*_correlate_ranks(pairs), *_summarise_metrics(results)]
 
@@ -67,7 +67,7 @@ def _correlate_ranks(pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
             first_ranks = np.array([first.rank_by_team[team] for team in common])
             second_ranks = np.array([second.rank_by_team[team] for team in common])
             tau, p = compute_tau(first_ranks, second_ranks)
-            row = {"first": first.title, "second": second.title, "by": first.by, "teams": len(common)}
+            row = {"first": first.title, "second": second.title, "by": first.quantity, "teams": len(common)}
             rows.append({**row, "tau": round_figure(tau), "p": round_figure(p)})
     analysis = Analysis(
         name="correlation-between-tasks",
