@@ -34,17 +34,9 @@ def test_sentence_and_error_message(fields: tuple[str, ...], text: str) -> None:
     assert str(HecktorError(*fields)) == HecktorError(*fields).message == text
 
 
-@pytest.mark.parametrize(
-    ("finding", "text"),
-    [
-        (Finding("ehr.json", "missing Age"), "ehr.json: missing Age"),
-        (Finding("ehr.json", "Age '-3'", "an age"), "ehr.json: Age '-3', expected an age"),
-        (Finding("ehr.json", "unknown key 'x'", action="ignored"), "ehr.json: unknown key 'x'; ignored"),
-        (Finding("a", "b", "c", "d"), "a: b, expected c; d"),
-    ],
-)
-def test_finding_as_a_sentence(finding: Finding, text: str) -> None:
-    assert str(finding) == text
+def test_finding_as_a_sentence() -> None:
+    assert str(Finding("ehr.json", "unknown key 'x'", action="ignored")) == "ehr.json: unknown key 'x'; ignored"
+    assert str(Finding("a", "b", "c", "d")) == "a: b, expected c; d"
 
 
 def test_error_fields_are_unchanged_while_the_message_is_one_printable_line() -> None:
@@ -54,17 +46,10 @@ def test_error_fields_are_unchanged_while_the_message_is_one_printable_line() ->
     assert error.message == f"ct .mha: a tab, {odd} and {odd} in é, expected one"
 
 
-def read_fields(error: BaseException) -> tuple[object, ...]:
-    assert isinstance(error, HecktorError)
-    return type(error), error.what, error.found, error.expected, error.message
-
-
-@pytest.mark.parametrize("kind", [HecktorError, InputError, EngineError])
-def test_pickling_keeps_class_and_fields(kind: type[HecktorError]) -> None:
-    error = kind("ct.mha", "2 channels", "one")
-    assert read_fields(pickle.loads(pickle.dumps(error))) == (
-        kind, "ct.mha", "2 channels", "one", "ct.mha: 2 channels, expected one",
-    )  # fmt: skip
+def test_pickling_keeps_class_and_fields() -> None:
+    copy = pickle.loads(pickle.dumps(InputError("ct.mha", "2 channels", "one")))
+    assert (type(copy), copy.what, copy.found, copy.expected) == (InputError, "ct.mha", "2 channels", "one")
+    assert copy.message == "ct.mha: 2 channels, expected one"
 
 
 def test_run_main_prints_an_error_as_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.editions import load_edition
-from contract.errors import HecktorError
 from contract.options import (
     Parser,
     add_edition_and_task_options,
@@ -56,24 +54,6 @@ def test_invalid_numbers(read: Reader, texts: tuple[str, ...], expected: str) ->
         assert str(error.value) == f"found {text!r}, expected {expected}"
 
 
-@given(st.integers(), st.integers(), st.integers())
-def test_a_whole_number_is_accepted_only_in_its_range(number: int, low: int, high: int) -> None:
-    if low <= number <= high:
-        assert whole_number(low, high)(str(number)) == number
-    else:
-        with pytest.raises(argparse.ArgumentTypeError):
-            whole_number(low, high)(str(number))
-
-
-@given(st.floats())
-def test_a_positive_number_is_read_exactly(number: float) -> None:
-    if number > 0 and math.isfinite(number):
-        assert positive_number()(repr(number)) == number
-    else:
-        with pytest.raises(argparse.ArgumentTypeError):
-            positive_number()(repr(number))
-
-
 @pytest.mark.parametrize("read", [whole_number(0), positive_number(), number_within(0, 1)])
 @given(text=st.text())
 def test_any_text_is_a_number_or_refused_in_one_line(read: Reader, text: str) -> None:
@@ -108,11 +88,6 @@ def test_an_absent_or_unknown_task_ends_with_status_2(
         choose(*argv)
     assert ended.value.code == 2
     assert "segmentation, 1, rfs, 2, hpv, 3" in capsys.readouterr().err
-
-
-def test_an_unknown_edition_is_an_error_of_the_product() -> None:
-    with pytest.raises(HecktorError, match=r"expected one of hecktor2020, .*, hecktor2025,"):
-        choose("--edition", "hecktor1999")
 
 
 @pytest.mark.parametrize(

@@ -64,12 +64,8 @@ def test_a_package_packs_to_the_same_bytes_without_owner_and_times(package: Path
     assert (tmp_path / "first.tar.gz").read_bytes() == (tmp_path / "second.tar.gz").read_bytes()
     with tarfile.open(tmp_path / "first.tar.gz") as archive:
         members = {member.name: (member.uid, member.mtime, member.mode) for member in archive}
-    assert members == {
-        ".": (0, 0, 0o755),
-        "./heads": (0, 0, 0o755),
-        "./heads/rfs.json": (0, 0, 0o644),
-        "./manifest.json": (0, 0, 0o644),
-    }
+    files, folders = ("./heads/rfs.json", "./manifest.json"), (".", "./heads")
+    assert members == dict.fromkeys(folders, (0, 0, 0o755)) | dict.fromkeys(files, (0, 0, 0o644))
     unpack(tmp_path / "first.tar.gz", tmp_path / "unpacked")
     assert (tmp_path / "unpacked" / "heads" / "rfs.json").read_text() == "abc"
 
@@ -84,6 +80,8 @@ def test_a_package_packs_to_the_same_bytes_without_owner_and_times(package: Path
     ],
 )
 def test_altered_missing_and_foreign_files_are_refused(package: Path, listed: Any, message: str) -> None:
+    sound = {"heads/rfs.json": {"sha256": ABC, "size": 3}}
+    assert verify_files(package, list_files(sound)) == {"heads/rfs.json": package / "heads" / "rfs.json"}
     with pytest.raises(ModelPackageError) as error:
         verify_files(package, list_files(listed))
     assert error.value.message.startswith(message)
@@ -100,11 +98,6 @@ def test_a_file_of_another_user_is_refused(package: Path, monkeypatch: pytest.Mo
     message = r"^heads/rfs\.json: cannot be read \(Permission denied\), expected a file that every user may read"
     with pytest.raises(ModelPackageError, match=message):
         verify_files(package, list_files(listed))
-
-
-def test_verified_files(package: Path) -> None:
-    listed = {"heads/rfs.json": {"sha256": ABC, "size": 3}}
-    assert verify_files(package, list_files(listed)) == {"heads/rfs.json": package / "heads" / "rfs.json"}
 
 
 @pytest.mark.parametrize(
@@ -160,20 +153,13 @@ def test_paths_that_are_not_a_package(package: Path, tmp_path: Path) -> None:
         assert str(refusal.value) == message
 
 
-@pytest.mark.parametrize(
-    ("manifest", "edition"),
-    [('{"edition": "hecktor2025"}', "hecktor2025"), ('{"edition": "hecktor2026", "new": 1}', "hecktor2026")],
-)
-def test_the_edition_of_a_folder_and_of_its_archive(package: Path, tmp_path: Path, manifest: str, edition: str) -> None:
-    (package / "manifest.json").write_text(manifest)
+def test_the_edition_of_a_folder_and_of_its_archive(package: Path, tmp_path: Path) -> None:
+    (package / "manifest.json").write_text('{"edition": "hecktor2026", "new": 1}')
     pack(package, tmp_path / "model.tar.gz")
     for path in (package, tmp_path / "model.tar.gz"):
-        assert chosen_edition(None, path).name == edition
+        assert chosen_edition(None, path).name == "hecktor2026"
         assert chosen_edition("hntsmrg2024", path).name == "hntsmrg2024"
     assert chosen_edition(None, None).name == "hecktor2025"
-
-
-def test_an_edition_that_needs_its_declaration(package: Path) -> None:
     (package / "manifest.json").write_text('{"edition": "mine"}')
     with pytest.raises(ModelPackageError, match=r"found edition 'mine'"):
         chosen_edition(None, package)
@@ -182,10 +168,7 @@ def test_an_edition_that_needs_its_declaration(package: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("name", "x\x1b]0;pwned\x07"),
-        ("name", "x\nerror: forged line"),
-        ("name", "x\u202eforged"),
-        ("name", "x" * 201),
+        *(("name", f"x{part}") for part in ("\x1b]0;pwned\x07", "\nerror: forged line", "\u202eforged", "x" * 200)),
         ("configuration", "3d\rforged"),
         ("code", {"my_model\nforged": "0"}),
         ("edition", "hecktor2025\nforged"),
@@ -200,7 +183,7 @@ def test_a_name_that_is_not_one_printable_line_is_refused(package: Path, key: st
         assert problem.value.message.isprintable()
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "/x", "", "my-model", "."])
+@pytest.mark.parametrize("name", ["../x", "", "my-model"])
 def test_a_name_of_code_that_is_no_plain_folder_is_refused(name: str) -> None:
     with pytest.raises(ModelPackageError, match=r"manifest\.json\.code: found .*, expected the name of an importable"):
         Manifest.model_validate(make_manifest(code={name: "0" * 64}))

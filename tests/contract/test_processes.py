@@ -108,25 +108,21 @@ def cgroup(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("quota", "expected"),
-    [("max 100000", 8), ("200000 100000", 2), ("150000 100000", 2), ("10000 100000", 1), ("6400000 100000", 8)],
+    ("quota", "expected"), [("max 100000", 8), ("150000 100000", 2), ("10000 100000", 1), ("6400000 100000", 8)]
 )
 def test_quota_of_version_2(cgroup: Path, quota: str, expected: int) -> None:
     """Granted microseconds per period, rounded up; at least one CPU, at most those of the affinity."""
+    assert count_usable_cpus() == 8  # without a quota
     (cgroup / "cpu.max").write_text(f"{quota}\n")
     assert count_usable_cpus() == expected
 
 
-@pytest.mark.parametrize(("quota_us", "expected"), [(-1, 8), (200000, 2), (250000, 3)])
+@pytest.mark.parametrize(("quota_us", "expected"), [(-1, 8), (250000, 3)])
 def test_quota_of_version_1(cgroup: Path, quota_us: int, expected: int) -> None:
     (cgroup / "cpu").mkdir()
     (cgroup / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota_us}\n")
     (cgroup / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
     assert count_usable_cpus() == expected
-
-
-def test_no_quota(cgroup: Path) -> None:
-    assert count_usable_cpus() == 8
 
 
 def test_the_program_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,9 +243,7 @@ def print_and_pause(number: float) -> float:
     ("work", "items", "body", "kept", "end"),
     [
         ("fail", ["raise"], "pass", "", "main(0)"),
-        ("fail", ["raise", "fine", "fine", "fine"], "pass", "", "run_program(main)"),
         ("fail", ["fine"] * 40 + ["raise"], "pass", "", "run_program(main)"),
-        ("print_and_pause", [0, 600], "raise ValueError('a bug')", "", "run_program(main)"),
         ("print_and_pause", [0, 600], "raise ValueError('a bug')", "sys.kept = ", "run_program(main)"),
         ("print_and_pause", [0, 600], "raise ValueError('a bug')", "sys.kept = ", "main(0)"),
     ],
@@ -277,7 +271,7 @@ def list_group(leader: int) -> list[int]:
     return processes_of_group
 
 
-@pytest.mark.parametrize("limit_kib", [60_000, 200_000, 450_000, 550_000])
+@pytest.mark.parametrize("limit_kib", [60_000, 200_000, 550_000])
 def test_too_little_memory_ends_the_program(tmp_path: Path, limit_kib: int) -> None:
     """NumPy and SimpleITK need more memory; under some limits the program runs, and it never hangs."""
     script = tmp_path / "program.py"

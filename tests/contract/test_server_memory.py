@@ -68,7 +68,7 @@ def read_resident_mb(process_id: int) -> float:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_freed_arrays_do_not_stay_with_the_server(tmp_path: Path) -> None:
-    """All arrays of a case are freed before its reply, so that 25 cases leave no more than the first one.
+    """All arrays of a case are freed before its reply, so that 10 cases leave no more than the first one.
 
     Without the limits that the server sets, glibc keeps up to 64 MB for each thread: 198 MB more after 25 cases. The
     threads of the cases share the pool ("heap") of the main thread.
@@ -80,7 +80,7 @@ def test_freed_arrays_do_not_stay_with_the_server(tmp_path: Path) -> None:
     try:
         wait_until_healthy(f"http://127.0.0.1:{port}/health")
         before = read_resident_mb(server.pid)
-        for _ in range(25):
+        for _ in range(10):
             call(f"http://127.0.0.1:{port}/invoke", "POST")
         assert read_resident_mb(server.pid) < 1.05 * before + 5
         assert (tmp_path / "pools.xml").read_text().count("<heap nr=") == 1

@@ -95,8 +95,6 @@ NAN = float("nan")
         (["name"], "hecktor2025", ".name: found 'hecktor2025', an edition of the package with other contents"),
         (["algorithms_of"], "hecktor2025", ".inputs: found together with `algorithms_of`, expected only one of them"),
         (["scoring", "other"], {}, ".scoring: found an object, expected some of everything, not 'other'"),
-        (["task_aliases"], {"other": []}, '.task_aliases: found {"other": []}, expected some of everything, not'),
-        (["task_aliases"], {"everything": ["2", "2"]}, "expected each once, not 2 twice"),
         (["task_aliases"], {"everything": ["everything"]}, "expected each once, not everything twice"),
         (["name"], "../four", '.name: found "../four"'),
         (["title"], NAN, ": found NaN"),
@@ -108,7 +106,6 @@ NAN = float("nan")
         ([*INPUTS, "ct", "path"], "images/pet-volume", ".inputs: found an object, expected each once, not images/pet"),
         (["clinical", 0, "type"], "shoe size", "expected a clinical variable of type years, number, code, stage or"),
         (["clinical", 0, "type"], "stage", ".clinical[0].stages: found nothing, expected this key"),
-        (["clinical", 0, "codes"], [0, 1], ".clinical[0].codes: found [0, 1], expected no such key"),
         (["clinical", 0, "name"], "centre", '.clinical[0].name: found "centre", expected another name than'),
         (["clinical", 0, "name"], "hpv_status", ".clinical: found a list, expected each once, not hpv_status twice"),
         (["clinical", 0, "aliases"], ["h-p v"], ".clinical: found a list, expected each once, not hpv twice"),
@@ -124,25 +121,18 @@ NAN = float("nan")
         ([*ALGORITHM, "time_limit_s"], 10**400, "0 is too large, expected a finite number"),
         ([*ANSWERS, 1, "kind"], "mask", ".answers[1].classes: found"),
         ([*ANSWERS, 1, "kind"], "survival", "expected an answer of kind mask, risk or class"),
-        (
-            [*ANSWERS, 1, "classes"],
-            ["None", "b"],
-            "expected texts other than None, which means a missing value in tables",
-        ),
+        ([*ANSWERS, 1, "classes"], ["None", "b"], "expected texts other than None, which means a missing value in"),
         ([*ANSWERS, 1, "classes"], ["a", "A"], "expected false and true, ascending whole numbers or different strings"),
         ([*ANSWERS, 1, "words"], {"unknown": "T1"}, "expected texts other than unknown, which means a missing value"),
         ([*CODE, "words"], {"nan": 1}, "expected texts other than nan, which means a missing value in tables"),
-        ([*ANSWERS, 0, "labels"], {}, ".labels: found {}, expected {'GTVp': 1, 'GTVn': 2}, which networks"),
         ([*ANSWERS, 0, "labels"], {"Node": 1, "GTVn": 2}, "expected {'GTVp': 1, 'GTVn': 2}, which"),
         ([*ANSWERS, 1, "classes"], ["T1"], '.classes: found ["T1"]'),
-        ([*ANSWERS, 1, "classes"], [True, False], ".classes: found [true, false]"),
         ([*ANSWERS, 1, "classes"], [1, 0], ".classes: found [1, 0]"),
         ([*ANSWERS, 1, "fallback"], "T5", '.fallback: found "T5", expected one of the classes T1, T2, T3, T4'),
         ([*ANSWERS, 1, "words"], {"one": "T9"}, "expected one of the classes for each key"),
         ([*ANSWERS, 1, "head"], "../head", '.head: found "../head"'),
         ([*ANSWERS, 3, "direction"], "up", ".direction: found \"up\", expected one of 'risk' or 'time'"),
         ([*ANSWERS, 3, "fallback"], "late", '.fallback: found "late"'),
-        ([*ANSWERS, 3, "columns"], {"time": "RFS"}, "expected a different string for each of time, event"),
         ([*ANSWERS, 3, "columns"], {"time": "A", "event": "A"}, "expected a different string for each of time, event"),
         ([*ANSWERS, 2, "path"], "t-stage.json", ".answers: found a list, expected each once, not t-stage.json twice"),
         ([*ANSWERS, 2, "name"], "t_stage", ".answers: found a list, expected each once, not t_stage twice"),
@@ -186,7 +176,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.sampled_from(PLACES), JSON_VALUES, st.sampled_from(PLACES), st.integers(0, 2))
 def test_a_mutated_declaration_loads_or_is_a_one_line_error(
     tmp_path_factory: pytest.TempPathFactory, target: Any, value: Any, source: Any, mutation: int

@@ -115,11 +115,9 @@ def test_differences_below_a_thousandth_of_the_spacing_are_ignored() -> None:
     [
         ({"size": (0, 5, 6)}, "at least one voxel"),
         ({"spacing_mm": (0.0, 2.0, 3.0)}, "expected positive"),
-        ({"spacing_mm": (1.0, -2.0, 3.0)}, "expected positive"),
         ({"spacing_mm": (1.0, math.nan, 3.0)}, "not finite"),
         ({"origin_mm": (math.inf, 0.0, 0.0)}, "not finite"),
         ({"direction": (1.0, 0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)}, "not orthonormal"),
-        ({"direction": (0.0,) * 9}, "not orthonormal"),
     ],
 )
 def test_invalid_grids_are_rejected(change: dict[str, tuple[float, ...]], message: str) -> None:

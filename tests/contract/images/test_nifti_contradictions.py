@@ -89,7 +89,7 @@ def test_oblique_images_of_itk_are_accepted(tmp_path, seed):
     assert not read_header(tmp_path / "a.nii.gz").geometry.find_differences(grid)
 
 
-@pytest.mark.parametrize(("cosine", "is_accepted"), [(1e-4, True), (5e-4, True), (9.9e-4, True), (1.5e-3, False)])
+@pytest.mark.parametrize(("cosine", "is_accepted"), [(1e-4, True), (9.9e-4, True), (1.5e-3, False)])
 def test_axes_perpendicular_within_a_thousandth(tmp_path, cosine, is_accepted):
     """ITK refuses cosines from 2e-4; the first voxel stays at (-10, 5, 7)."""
     sheared = AFFINE.copy()
@@ -112,15 +112,10 @@ def test_axes_perpendicular_within_a_thousandth(tmp_path, cosine, is_accepted):
 def test_values_that_are_not_finite_are_kept(tmp_path, suffix, dtype):
     values = np.arange(24, dtype=dtype).reshape(2, 3, 4)
     values[0, 0, 1:], values[1, 2, 3] = (np.nan, np.inf, -np.inf), np.nan
-    sitk.WriteImage(sitk.GetImageFromArray(values), str(tmp_path / f"a{suffix}"))
-    np.testing.assert_array_equal(read_volume(tmp_path / f"a{suffix}").array, values)
-
-
-def test_bytes_after_the_voxels_change_nothing(tmp_path):
-    values = np.array([[[1.5, np.nan]]], dtype=np.float32)
-    path = tmp_path / "a.nii"
+    path = tmp_path / f"a{suffix}"
     sitk.WriteImage(sitk.GetImageFromArray(values), str(path))
-    path.write_bytes(path.read_bytes() + b"\1")
+    if suffix == ".nii":  # bytes after the voxels change nothing
+        path.write_bytes(path.read_bytes() + b"\1")
     np.testing.assert_array_equal(read_volume(path).array, values)
 
 

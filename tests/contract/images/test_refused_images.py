@@ -6,6 +6,7 @@ import gzip
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,45 +18,28 @@ from contract.images.volumes import read_header, read_volume, to_sitk, write_vol
 from tests.contract.images.example_volumes import OBLIQUE, make_noise
 
 
-def write_dimensions(path: Path, dimension: int) -> None:
-    sitk.WriteImage(sitk.Image([4] * dimension, sitk.sitkInt16), str(path))
-
-
-def write_template_test_image(path: Path) -> None:
-    sitk.WriteImage(sitk.Image([1, 1], sitk.sitkUInt8), str(path))
-
-
-def write_colour(path: Path) -> None:
-    sitk.WriteImage(sitk.Image([4, 4, 4], sitk.sitkVectorUInt8, 3), str(path))
-
-
-def write_complex(path: Path) -> None:
-    sitk.WriteImage(sitk.Image([4, 4, 4], sitk.sitkComplexFloat32), str(path))
+def save(*options: Any) -> Callable[[Path], object]:
+    """Return a function that writes an image of this size and type."""
+    return lambda path: sitk.WriteImage(sitk.Image(*options), str(path))
 
 
 def write_detached(path: Path) -> None:
-    sitk.WriteImage(sitk.Image([4, 4, 4], sitk.sitkInt16), str(path.with_suffix(".mhd")))
+    save([4, 4, 4], sitk.sitkInt16)(path.with_suffix(".mhd"))
     path.with_suffix(".mhd").rename(path)
 
 
-def write_vast(path: Path) -> None:
-    path.write_bytes(
-        b"ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\n"
-        b"CompressedData = False\nElementSpacing = 1 1 1\nDimSize = 100000 100000 100\nElementType = MET_SHORT\n"
-        b"ElementDataFile = LOCAL\n0"
-    )
-
-
+VAST = (
+    b"ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\nCompressedData = False\n"
+    b"ElementSpacing = 1 1 1\nDimSize = 100000 100000 100\nElementType = MET_SHORT\nElementDataFile = LOCAL\n0"
+)
 UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "2d": (lambda path: write_dimensions(path, 2), r"2 dimensions \(4 x 4\), expected a 3D image"),
-    "4d": (lambda path: write_dimensions(path, 4), r"4 dimensions \(4 x 4 x 4 x 4\), expected a 3D image"),
-    "template": (write_template_test_image, r"2 dimensions \(1 x 1\), expected a 3D image"),
-    "colour": (write_colour, "3 channels, expected one"),
-    "complex": (write_complex, "2 channels, expected one"),
+    "4d": (save([4] * 4, sitk.sitkInt16), r"4 dimensions \(4 x 4 x 4 x 4\), expected a 3D image"),
+    "template": (save([1, 1], sitk.sitkUInt8), r"2 dimensions \(1 x 1\), expected a 3D image"),
+    "colour": (save([4, 4, 4], sitk.sitkVectorUInt8, 3), "3 channels, expected one"),
+    "complex": (save([4, 4, 4], sitk.sitkComplexFloat32), "2 channels, expected one"),
     "detached": (write_detached, "another file, expected pixels in the same file"),
-    "vast": (write_vast, "1000000000000 voxels, expected at most"),
+    "vast": (lambda path: path.write_bytes(VAST), "1000000000000 voxels, expected at most"),
     "garbage": (lambda path: path.write_bytes(bytes(range(256)) * 40), "not a readable image"),
-    "text": (lambda path: path.write_text("<html>404</html>"), "not a readable image"),
     "empty": (lambda path: path.write_bytes(b""), "empty file, expected an image"),
     "folder": (lambda path: path.mkdir(), "not a regular file, expected an image"),
 }
@@ -70,14 +54,7 @@ def test_unusable_metaimages(tmp_path: Path, name: str) -> None:
         read_volume(path)
 
 
-def test_absent_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^scan\.mha: not found"):
-        read_volume(tmp_path / "scan.mha")
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"\x1f\x8b\x08\x00garbage", b"plain text", gzip.compress(b"no nifti", mtime=0)]
-)
+@pytest.mark.parametrize("content", [b"\x1f\x8b\x08\x00garbage", b"plain text", gzip.compress(b"no nifti", mtime=0)])
 def test_unusable_nifti(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "scan.nii.gz").write_bytes(content)
     with pytest.raises(InputError, match=r"^scan\.nii\.gz: "):
@@ -121,11 +98,8 @@ def test_a_tiff_is_refused_before_itk_opens_it(tmp_path: Path, name: str) -> Non
             read(tmp_path / name)
 
 
-FORMATS = [("a.mha", True), ("a.mha", False), ("a.nii.gz", True)]
-
-
-@pytest.mark.parametrize(("name", "compress"), FORMATS)
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
+@pytest.mark.parametrize(("name", "compress"), [("a.mha", True), ("a.mha", False), ("a.nii.gz", True)])
+@pytest.mark.parametrize("share", [0.1, 0.999])
 def test_truncated_files_are_rejected(tmp_path: Path, name: str, compress: bool, share: float) -> None:
     """ITK fills the rest with zeros or reads fewer pages, with a warning at most."""
     path = tmp_path / name
@@ -137,11 +111,11 @@ def test_truncated_files_are_rejected(tmp_path: Path, name: str, compress: bool,
         read_volume(path)
 
 
-@pytest.mark.parametrize(("name", "compress"), [("a.mha", True), ("a.nii.gz", True)])
-@pytest.mark.parametrize("seed", range(3))
-def test_damaged_compressed_files_are_rejected(tmp_path: Path, name: str, compress: bool, seed: int) -> None:
+@pytest.mark.parametrize("name", ["a.mha", "a.nii.gz"])
+@pytest.mark.parametrize("seed", range(2))
+def test_damaged_compressed_files_are_rejected(tmp_path: Path, name: str, seed: int) -> None:
     path = tmp_path / name
-    write_volume(path, make_noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))), compress=compress)
+    write_volume(path, make_noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))))
     content = bytearray(path.read_bytes())
     start = int(np.random.default_rng(seed).integers(len(content) // 4, len(content) - 60))
     content[start : start + 50] = bytes(50)
@@ -189,16 +163,15 @@ def test_invalid_headers_are_rejected(tmp_path: Path, old: bytes, new: bytes, me
         read_volume(path)
 
 
-@pytest.mark.parametrize("content", [bytes(1000), b"some other text\n" * 9])
-def test_a_metaimage_without_a_header_is_refused_with_a_reason(tmp_path: Path, content: bytes) -> None:
+def test_a_metaimage_without_a_header_is_refused_with_a_reason(tmp_path: Path) -> None:
     """ITK's own reason for such a file is "Success"."""
     path = tmp_path / "zeros.mha"
-    path.write_bytes(content)
+    path.write_bytes(bytes(1000))
     with pytest.raises(InputError, match=r"^zeros\.mha: .*header"):
         read_header(path)
 
 
-@pytest.mark.parametrize("rank", ["-5", "0", "99999999999999", "three"])
+@pytest.mark.parametrize("rank", ["-5", "99999999999999", "three"])
 def test_an_absurd_number_of_dimensions_is_rejected_before_itk_reads_it(tmp_path: Path, rank: str) -> None:
     """ITK crashes the process on NDims -5 or 99999999999999."""
     path = tmp_path / "rank.mha"
@@ -209,12 +182,7 @@ def test_an_absurd_number_of_dimensions_is_rejected_before_itk_reads_it(tmp_path
 
 @pytest.mark.parametrize(
     ("key", "value", "odd"),
-    [
-        ("Offset", "nan 0 0", "nan"),
-        ("Position", "0 -inf 0", "-inf"),
-        ("TransformMatrix", "1 0 0 0 1 0 0 0 one", "one"),
-        ("ElementSpacing", "1 1 1e999", "1e999"),
-    ],
+    [("Position", "0 -inf 0", "-inf"), ("TransformMatrix", "1 0 0 0 1 0 0 0 one", "one")],
 )
 def test_a_non_numeric_geometry_is_rejected(tmp_path: Path, key: str, value: str, odd: str) -> None:
     path = tmp_path / "grid.mha"
