@@ -179,30 +179,3 @@ def test_evaluate_reads_the_output(
         words = ["--task", str(task), "--predictions", str(predictions), "--ground-truth", str(truth)]
         assert evaluate([*words, "--output", str(tmp_path / f"scores-{task}")]) == 0
         assert "3 of 3 cases count, 1 without a prediction" in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--record", "r.json"), "--record: found with many cases in --ct, expected one of them"),
-        (("--method", "threshold"), "--method: found 'threshold' with many cases in --ct, expected 'baseline'"),
-        (("--output", "imagesTs"), "--output: the folder of --ct, expected another folder"),
-        (("--pet", "nowhere"), "--pet: no such file or folder: "),
-        (("--model", "nowhere"), "--model: no such file or folder: "),
-    ],
-)
-def test_options_that_do_not_fit(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], message: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(HecktorError) as error:
-        main(["--ct", "imagesTs", "--output", "output", *options])
-    assert str(error.value).startswith(message)
-    assert len([*images.iterdir()]) == 5
-
-
-def test_options_that_need_many_cases(images: Path, tmp_path: Path) -> None:
-    with pytest.raises(HecktorError, match=r"^--output: not given, expected a folder"):
-        main(["--ct", str(images)])
-    with pytest.raises(HecktorError, match=r"^--resume: found with one case, expected a folder or a table of cases"):
-        main(["--ct", str(images / "A_0000.nii.gz"), "--resume", "--output", str(tmp_path / "mask.mha")])

@@ -248,7 +248,7 @@ def layers_model(request: pytest.FixtureRequest, tiny_package: Path, tmp_path_fa
     return root
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.tuples(st.floats(1.5, 3), st.floats(1.5, 3), st.floats(2, 7)),
     DIRECTIONS,

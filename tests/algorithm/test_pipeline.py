@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -20,8 +21,10 @@ from algorithm.network.tiles import list_mirrored_passes
 from algorithm.pipeline import predict
 from algorithm.request import METHODS, PredictRequest
 from contract.editions import Algorithm
+from contract.errors import ModelPackageError
 from contract.images.volumes import Volume, read_volume
 from tests.algorithm.edition import EDITION, RFS, SEGMENTATION
+from tests.conftest import write_manifest
 
 MASK = f"{SEGMENTATION.answers[0].socket.relative_path}/output.mha"
 
@@ -53,6 +56,18 @@ def test_a_plain_case(make_request: Callable[..., PredictRequest], package: Load
     assert "4 of 4 passes on cpu" in record.summary()
 
 
+def test_a_missing_head_without_a_fallback_is_an_error(
+    make_request: Callable[..., PredictRequest], tiny_package: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(tiny_package, tmp_path / "package"))
+    (root / "heads" / "rfs.json").unlink()
+    write_manifest(root)
+    request = make_request(RFS)
+    with pytest.raises(ModelPackageError, match="no head 'rfs'"):
+        predict(request, LoadedPackage(root, "cpu"))
+    assert not list(request.output_dir.rglob("*"))
+
+
 def test_a_network_that_hangs_before_its_first_pass(
     make_request: Callable[..., PredictRequest],
     package: LoadedPackage,
@@ -67,10 +82,8 @@ def test_a_network_that_hangs_before_its_first_pass(
     record = predict(request, package).record
     released.set()
     assert 2.2 <= time.monotonic() - begun < 20
-    assert (
-        caplog.text.count("*** FALLBACK *** time is nearly up: no pass has been made yet, the PET threshold answers")
-        == 1
-    )
+    line = "*** FALLBACK *** time is nearly up: no pass has been made yet, the PET threshold answers"
+    assert caplog.text.count(line) == 1
     assert ", no pass, by PET threshold, " in record.summary()
     assert RFS.answers[0].socket.path_under(request.output_dir).exists()
 

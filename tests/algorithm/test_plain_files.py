@@ -12,7 +12,6 @@ import SimpleITK as sitk
 
 from algorithm.cli import main
 from contract.archives import pack
-from contract.errors import HecktorError, InputError, OutputError
 from contract.images.volumes import Volume, read_volume, to_sitk, write_volume
 from tests.algorithm.edition import SEGMENTATION
 
@@ -38,11 +37,9 @@ def test_the_mask_is_the_same_as_in_the_platforms_layout(
     """The two inputs differ only in their files' formats."""
     assert run(tiny_package, "--task", "1", "--input", case_folder.input, "--output", case_folder.output) == 0
     expected = read_volume(SEGMENTATION.answers[0].socket.path_under(case_folder.output) / "output.mha")
-    ehr = case_folder.ehr_path
     output = tmp_path / "masks" / "mask.nii.gz"
-    assert (
-        run(tiny_package, "--ct", image_folder / CT, "--pet", image_folder / PET, "--ehr", ehr, "--output", output) == 0
-    )
+    files = ("--ct", image_folder / CT, "--pet", image_folder / PET, "--ehr", case_folder.ehr_path)
+    assert run(tiny_package, *files, "--output", output) == 0
     mask = read_volume(output)
     assert expected.array.any()
     np.testing.assert_array_equal(mask.array, expected.array)
@@ -69,99 +66,25 @@ def test_formats_of_plain_images(
     assert (tmp_path / "mask.nii").read_bytes() == (tmp_path / "expected.nii").read_bytes()
 
 
-@pytest.mark.parametrize("name", ["mask.mhd", "MASK.TIFF"])
-def test_a_mask_in_a_format_that_is_not_written(
-    image_folder: Path, tiny_package: Path, tmp_path: Path, name: str
-) -> None:
-    message = rf"^--output: {name}, expected a folder, or a mask's file in \.mha, \.nii\.gz, \.nii$"
-    with pytest.raises(OutputError, match=message):
-        run(tiny_package, "--ct", image_folder / CT, "--output", tmp_path / name)
-    assert not (tmp_path / name).exists()
-
-
 def test_absent_clinical_variables_are_a_warning_for_a_mask(
     case_folder: Any, image_folder: Path, tiny_package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    expected = (
-        "*** WARNING *** ehr.json: absent, expected the clinical variables; continuing without clinical variables"
-    )
+    expected = "*** WARNING *** ehr.json: absent, expected the clinical variables; continuing without clinical variabl"
     case_folder.ehr_path.unlink()
     run(tiny_package, "--ct", image_folder / CT, "--output", tmp_path / "mask.mha")
     assert expected in capfd.readouterr().err
     run(tiny_package, "--task", "1", "--input", case_folder.input, "--output", case_folder.output)
     assert expected in capfd.readouterr().err
-    with pytest.raises(InputError, match=r"ehr\.json: not found"):
-        run(tiny_package, "--task", "rfs", "--input", case_folder.input, "--output", case_folder.output)
-    with pytest.raises(InputError, match=r"--ehr: not given"):
-        run(tiny_package, "--task", "rfs", "--ct", image_folder / CT, "--output", tmp_path / "out")
-
-
-def test_no_input_is_overwritten(case_folder: Any, image_folder: Path, tiny_package: Path) -> None:
-    before = {path: path.read_bytes() for path in image_folder.iterdir()}
-    for output in (image_folder / CT, image_folder / ".." / "images" / PET):
-        with pytest.raises(OutputError, match=r"--output: .* is a file of the case"):
-            run(tiny_package, "--ct", image_folder / CT, "--output", output)
-    with pytest.raises(OutputError, match=r"--record: .* is a file of the case"):
-        run(
-            tiny_package,
-            "--ct",
-            image_folder / CT,
-            "--output",
-            image_folder / "mask.mha",
-            "--record",
-            image_folder / PET,
-        )
-    with pytest.raises(OutputError, match=r"--output: .* lies within .*input"):
-        run(tiny_package, "--input", case_folder.input, "--output", case_folder.ct_path)
-    assert {path: path.read_bytes() for path in image_folder.iterdir()} == before
-
-
-def test_wrong_files_are_named(case_folder: Any, image_folder: Path, tiny_package: Path, tmp_path: Path) -> None:
-    output = ("--output", tmp_path / "mask.mha")
-    with pytest.raises(InputError, match=r"--pet: not given, with a CT named 0a1b2c3d-ct\.mha"):
-        run(tiny_package, "--ct", case_folder.ct_path, *output)
-    with pytest.raises(
-        HecktorError, match=r"^--output: the file mask\.mha, expected a folder, since --ct has many cases"
-    ):
-        run(tiny_package, "--ct", image_folder, *output)
-    with pytest.raises(InputError, match="--pet: the file of --ct"):
-        run(tiny_package, "--ct", image_folder / CT, "--pet", image_folder / CT, *output)
-    (image_folder / PET).rename(image_folder / "away.nii.gz")
-    with pytest.raises(InputError, match=r"--pet: no file .*B7_0001"):
-        run(tiny_package, "--ct", image_folder / CT, *output)
-    with pytest.raises(InputError, match=r"--ct: ehr\.json"):
-        run(tiny_package, "--ct", case_folder.ehr_path, "--pet", image_folder / CT, *output)
-    with pytest.raises(HecktorError, match=r"--output: the image mask\.mha"):
-        run(tiny_package, "--task", "rfs", "--ct", image_folder / CT, "--pet", image_folder / "away.nii.gz", *output)
-
-
-@pytest.mark.parametrize("options", [("--pet",), ("--ct", "--input")])
-def test_options_that_exclude_each_other_are_usage_errors(
-    image_folder: Path, tiny_package: Path, options: tuple[str, ...]
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        run(tiny_package, "--task", "1", *(part for option in options for part in (option, image_folder / CT)))
-    assert stop.value.code == 2
 
 
 def test_a_ct_with_swapped_axes_keeps_its_geometry(case_folder: Any, image_folder: Path, tiny_package: Path) -> None:
     """Rotate by 90 degrees about z with swapped signs: x of the file runs along -y of the patient."""
     grid = case_folder.ct.geometry
     turned = type(grid)(grid.size, grid.spacing_mm, (-92.0, 92.0, -85.0), (0, 1, 0, -1, 0, 0, 0, 0, 1))
-    write_volume(image_folder / "T_0000.nii.gz", Volume(case_folder.ct.array, turned))
-    assert (
-        run(
-            tiny_package,
-            "--ct",
-            image_folder / "T_0000.nii.gz",
-            "--pet",
-            image_folder / PET,
-            "--output",
-            image_folder / "t.nii.gz",
-        )
-        == 0
-    )
-    assert read_volume(image_folder / "t.nii.gz").geometry.find_differences(turned) == []
+    ct, mask = image_folder / "T_0000.nii.gz", image_folder / "t.nii.gz"
+    write_volume(ct, Volume(case_folder.ct.array, turned))
+    assert run(tiny_package, "--ct", ct, "--pet", image_folder / PET, "--output", mask) == 0
+    assert read_volume(mask).geometry.find_differences(turned) == []
 
 
 def test_a_packed_model_gives_the_same_mask_and_its_folder_is_removed(

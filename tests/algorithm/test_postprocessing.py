@@ -8,55 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from contract.images.volumes import read_volume
 from contract.io.files import read_json
+from tests.algorithm.conftest import Predict
 
 
-@pytest.fixture
-def package_with_rules(
-    tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None]
-) -> Callable[[dict[str, Any]], Path]:
-    """Write the tiny package with the rules."""
-
-    def make(rules: dict[str, Any]) -> Path:
-        target = tmp_path / "with_rules"
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(tiny_package, target)
-        sign_package(target, postprocessing=rules)
-        return target
-
-    return make
-
-
-def read_mask(answer: Any, output: Path) -> bytes:
-    (name,) = [name for name in answer.files if name.endswith(".mha")]
-    return (output / name).read_bytes()
-
-
-def test_rules_that_change_nothing_give_the_same_bytes(
-    predict: Any, case_folder: Any, tmp_path: Path, package_with_rules: Callable[[dict[str, Any]], Path]
+def test_rules_that_change_nothing_and_rules_that_remove_all_lesions(
+    predict: Predict, case_folder: Any, tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None]
 ) -> None:
+    """Rules without a limit give the same bytes. Without lesions the heads take the training's medians, and log and
+    record name the removed lesions.
+    """
     case_folder.write()
-    plain = read_mask(predict("segmentation"), tmp_path / "output")
-    ruled = predict("segmentation", model=package_with_rules({}))
-    assert read_mask(ruled, tmp_path / "output") == plain
-    assert any("postprocessing: 0 of " in line for line in ruled.lines)
-
-
-@pytest.mark.parametrize("task", ["segmentation", "rfs"])
-def test_a_case_whose_lesions_are_all_removed_is_answered(
-    predict: Any, case_folder: Any, tmp_path: Path, package_with_rules: Callable[[dict[str, Any]], Path], task: str
-) -> None:
-    """Without lesions the heads take the training's medians, and log and record name the removed lesions."""
-    case_folder.write()
-    rules = {"gtvp_volume_ml": 1e5, "gtvn_volume_ml": 1e5}
-    record = tmp_path / "record.json"
-    answer = predict(task, "--record", str(record), model=package_with_rules(rules))
-    assert answer.status == 0
-    assert any("no lesion is left" in line for line in answer.lines)
-    assert {lesions["count"] for lesions in read_json(record)["lesions"].values()} == {0}
-    if task == "segmentation":
-        (name,) = [name for name in answer.files if name.endswith(".mha")]
-        assert not np.any(read_volume(tmp_path / "output" / name).array)
+    model, record = shutil.copytree(tiny_package, tmp_path / "model"), tmp_path / "record.json"
+    (name,) = predict("segmentation").files
+    plain = (tmp_path / "output" / name).read_bytes()
+    sign_package(model, postprocessing={})
+    assert any("postprocessing: 0 of " in line for line in predict("segmentation", model=model).lines)
+    assert (tmp_path / "output" / name).read_bytes() == plain
+    sign_package(model, postprocessing={"gtvp_volume_ml": 1e5, "gtvn_volume_ml": 1e5})
+    for task in ("segmentation", "rfs"):
+        answer = predict(task, "--record", str(record), model=model)
+        assert answer.status == 0
+        assert any("no lesion is left" in line for line in answer.lines)
+        assert {lesions["count"] for lesions in read_json(record)["lesions"].values()} == {0}
+    assert not np.any(read_volume(tmp_path / "output" / name).array)

@@ -87,38 +87,3 @@ def test_without_a_pass_no_probabilities_are_written(
     assert not any((tmp_path / name).exists() for name in FILES)
     assert any("no probabilities are written" in line for line in answer.lines)
     assert read_json(tmp_path / "record.json")["expected_dsc"] == {}
-
-
-def test_a_folder_that_cannot_be_used_is_named_before_any_work(predict: Any, case_folder: Any, tmp_path: Path) -> None:
-    case_folder.write()
-    (tmp_path / "file").write_text("")
-    answer = predict("rfs", "--probabilities", str(tmp_path / "file" / "below"), "--passes", "1")
-    assert (answer.status, answer.files) == (1, [])
-    assert "--probabilities: GTVp_probability.nii.gz cannot be replaced" in answer.lines[-1]
-
-
-@pytest.mark.parametrize(
-    ("task", "options", "message"),
-    [
-        ("segmentation", ("--serve",), "found with --serve, expected one of them"),
-        ("segmentation", ("--method", "threshold"), "method 'threshold' makes no passes, expected 'baseline'"),
-        ("rfs", ("--method", "clinical"), "method 'clinical' makes no passes, expected 'baseline'"),
-    ],
-)
-def test_they_are_refused_without_passes_or_with_a_server(
-    predict: Any, case_folder: Any, tmp_path: Path, task: str, options: tuple[str, ...], message: str
-) -> None:
-    case_folder.write()
-    refused = predict(task, "--probabilities", str(tmp_path / "probabilities"), *options)
-    assert (refused.status, refused.files) == (1, [])
-    assert message in refused.lines[-1]
-
-
-@pytest.mark.parametrize("place", ["output/images", "output/../input/images"])
-def test_socket_folders_are_refused(predict: Any, case_folder: Any, tmp_path: Path, place: str) -> None:
-    case_folder.write()
-    before = sorted(tmp_path.rglob("*"))
-    refused = predict("segmentation", "--probabilities", str(tmp_path / place))
-    assert refused.status == 1
-    assert "which may contain only the platform's sockets, expected a path outside" in refused.lines[-1]
-    assert sorted(tmp_path.rglob("*")) == before

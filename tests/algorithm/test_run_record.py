@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from dataclasses import replace
@@ -200,19 +199,3 @@ def test_the_environment_names_the_record_too(
     assert predict("hpv", "--method", "clinical", "--record", str(tmp_path / "option.json")).status == 0
     assert (tmp_path / "option.json").exists()
     assert not (tmp_path / "environment.json").exists()
-
-
-def test_the_record_of_an_earlier_case_goes(predict: Any, case_folder: Any, tmp_path: Path) -> None:
-    record = tmp_path / "record.json"
-    record.write_text("{}")
-    case_folder.write()
-    case_folder.ct_path.unlink()
-    assert predict("rfs", "--record", str(record)).status == 1
-    assert not record.exists()
-
-
-def test_no_record_in_a_socket_folder(predict: Any, case_folder: Any, tmp_path: Path) -> None:
-    case_folder.write()
-    refused = predict("rfs", "--record", str(tmp_path / "output" / "record.json"))
-    assert re.search(r"^error: --record: .*output, which may contain only the platform's sockets", refused.lines[-1])
-    assert refused.files == []

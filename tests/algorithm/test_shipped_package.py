@@ -9,7 +9,7 @@ import pytest
 
 from algorithm.cli import main
 from algorithm.predictor import Predictor
-from contract.errors import HecktorError, ModelPackageError
+from contract.errors import ModelPackageError
 from contract.io.files import read_json
 from contract.packages import read_identity
 from tests.conftest import drop_toy_notices
@@ -67,17 +67,3 @@ def test_a_required_model_refuses_to_answer(
     expected = "the uploaded package: --require-model refuses the shipped one"
     assert str(error.value) == f"model package: none in /opt/ml/model, expected {expected}"
     assert not case_folder.output.exists() or not list(case_folder.output.iterdir())
-
-
-def test_a_package_that_the_method_does_not_use_is_an_error(
-    case_folder: Any, tiny_package: Path, tmp_path: Path, root_logger: None
-) -> None:
-    case_folder.write()
-    case = ["--input", str(case_folder.input), "--output", str(tmp_path / "out")]
-    command = ["--task", "1", "--method", "threshold", *case]
-    with pytest.raises(HecktorError, match=r"^--model: found with method 'threshold'"):
-        main([*command, "--model", str(tiny_package)])
-    with pytest.raises(HecktorError, match=r"^--passes: method 'threshold' makes no passes"):
-        main([*command, "--passes", "1"])
-    with pytest.raises(HecktorError, match=r"^--port: found without --serve"):
-        main([*command, "--port", "0"])

@@ -69,6 +69,7 @@ def test_an_absent_name(tmp_path: Path, reference: str, message: str) -> None:
     [
         ("import absent_module\n", r"ModuleNotFoundError: No module named 'absent_module' \(__init"),
         ("x = 1\nraise ValueError('two\\nlines')\n", r"ValueError: two lines \(__init__.py, line 2\)"),
+        ("import json\n\n\ndef read():\n    json.loads('{')\n\n\nread()\n", r"JSONDecodeError: .*__init__.py, line 5"),
         ("def broken(:\n", r"SyntaxError: .*__init__.py, line 1"),
         ("import sys\n\nsys.exit(7)\n", r"SystemExit: 7 \(__init__.py, line 3\)"),
     ],

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from contract.errors import HecktorError
-from evaluation.pipeline import _record_error
-
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="changes the user")
 
 # Modules are imported first: another user may not be able to read this Python.
@@ -87,11 +84,3 @@ def test_the_folder_of_an_output_must_be_writable(closed_folder: Path, mode: int
     expected = f"error: {closed_folder}: user 1000 has no permission (owner 0, mode {mode:o}), "
     expected += f"expected access for this user: chmod a+rwX {closed_folder}"
     assert run_as_user_1000(closed_folder, *WRITERS) == [expected] * len(WRITERS)
-
-
-def test_a_closed_submission_names_path_and_command(closed_folder: Path) -> None:
-    """The evaluation records the error of each team."""
-    errors: dict[str, HecktorError] = {}
-    with _record_error("team", errors):
-        raise PermissionError(13, "Permission denied", str(closed_folder))
-    assert errors["team"].message.startswith(f"{closed_folder}: user 0 has no permission")

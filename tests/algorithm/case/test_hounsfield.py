@@ -75,7 +75,12 @@ def test_air_that_is_stored_as_zero_is_a_peak() -> None:
     assert (air.hu, air.share) == (0, 0.5)
     notices = Notices()
     clean(raw.astype(np.int16), notices)
-    assert ["the rescale intercept of -1024 is missing" in finding.action for finding in notices.findings] == [True]
+    assert_intercept_is_missing(notices, 1024)
+
+
+def assert_intercept_is_missing(notices: Notices, offset: int) -> None:
+    (finding,) = notices.findings
+    assert f"the rescale intercept of -{offset} is missing" in finding.action
 
 
 def test_padding_of_a_ct_without_intercept_is_air() -> None:
@@ -85,7 +90,7 @@ def test_padding_of_a_ct_without_intercept_is_air() -> None:
     expected[:, :10] = -1024
     notices = Notices()
     np.testing.assert_array_equal(clean(raw, notices), expected)
-    assert ["the rescale intercept of -1024 is missing" in finding.action for finding in notices.findings] == [True]
+    assert_intercept_is_missing(notices, 1024)
 
 
 @settings(max_examples=40)
@@ -103,9 +108,7 @@ def test_a_missing_intercept_is_found_in_noise(offset: int, muscle: int, fat: in
     clean(hu.astype(np.int16), notices)
     assert notices.findings == []
     clean((hu + offset).astype(np.int16), notices)
-    assert [f"the rescale intercept of -{offset} is missing" in finding.action for finding in notices.findings] == [
-        True
-    ]
+    assert_intercept_is_missing(notices, offset)
 
 
 SOUND = {
@@ -131,11 +134,10 @@ def test_sound_values_pass(name: str) -> None:
     assert notices.findings == []
 
 
-@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize("field_of_view", ["head_and_neck", "cut", "whole_body"])
-def test_phantoms_pass(index: int, field_of_view: str) -> None:
+def test_phantoms_pass(field_of_view: str) -> None:
     """Without the intercept, padding of -2000 HU would look like air near -976."""
-    case = make_case(12, index, CENTRES, field_of_view)
+    case = make_case(12, 1, CENTRES, field_of_view)
     ct = render(replace(case, protocol=coarsen_protocol(case.protocol, 8))).ct
     expected = np.maximum(ct.array, -1024)  # some of these phantoms are padded
     notices = Notices()
@@ -143,7 +145,7 @@ def test_phantoms_pass(index: int, field_of_view: str) -> None:
     assert notices.findings == []
     raw = Volume((expected + 1024).astype(np.int16), ct.geometry)
     clean_ct(raw, "CT", notices)
-    assert ["the rescale intercept of -1024 is missing" in finding.action for finding in notices.findings] == [True]
+    assert_intercept_is_missing(notices, 1024)
 
 
 @pytest.mark.shared

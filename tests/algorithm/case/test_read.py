@@ -13,7 +13,7 @@ from algorithm.case.inputs import Notices
 from algorithm.case.read import clean_ct, clean_pet, overlap, reaches_into, read_case
 from contract.errors import InputError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, read_volume, write_volume
+from contract.images.volumes import Volume, write_volume
 from tests.algorithm.edition import EDITION, RFS, SEGMENTATION
 
 GRID = Geometry((4, 4, 4), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
@@ -42,7 +42,7 @@ def test_ct_values_that_are_not_finite_become_air(notices: Notices) -> None:
     assert [str(finding) for finding in notices.findings] == ["CT a.mha: 3 voxels are NaN or infinite; set to air"]
 
 
-@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.int16, np.float64])
 def test_values_below_air_are_usual(caplog: pytest.LogCaptureFixture, dtype: type) -> None:
     """Scanners pad with -2000 or -3024: two voxels become air without a notice."""
     with caplog.at_level(logging.INFO, "hecktor"):
@@ -50,13 +50,11 @@ def test_values_below_air_are_usual(caplog: pytest.LogCaptureFixture, dtype: typ
     assert ct.array.ravel()[:4].tolist() == [-1024, -1024, -1024, 40]
     assert ct.array.dtype == np.int16
     (line,) = caplog.records
-    assert (line.levelno, line.getMessage()) == (
-        logging.INFO,
-        "CT: 2 voxels below -1024 HU (lowest -3024) counted as air",
-    )
+    assert line.levelno == logging.INFO
+    assert line.getMessage() == "CT: 2 voxels below -1024 HU (lowest -3024) counted as air"
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.int8, np.int64, np.uint64])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int64, np.uint64])
 def test_every_integer_type_is_read(notices: Notices, dtype: type) -> None:
     ct = clean_ct(make_volume(0, 100, dtype=dtype), "CT", notices)
     assert ct.array.dtype == np.int16
@@ -92,9 +90,8 @@ def test_doubles_beyond_float32_count_as_infinite(notices: Notices) -> None:
 @pytest.mark.parametrize("values", [(), (-1.0, -2.0), (math.nan,)])
 def test_a_pet_without_uptake_is_left_out(notices: Notices, values: tuple[float, ...]) -> None:
     assert clean(make_volume(*values), notices) is None
-    assert [str(finding) for finding in notices.findings][
-        -1
-    ] == "PET b.mha: all voxels are zero; continuing with only the CT; expect an empty mask"
+    expected = "PET b.mha: all voxels are zero; continuing with only the CT; expect an empty mask"
+    assert str(notices.findings[-1]) == expected
 
 
 def test_a_pet_beside_the_ct_is_left_out(notices: Notices) -> None:
@@ -114,10 +111,8 @@ def test_becquerels_are_scaled_to_suv(notices: Notices) -> None:
     np.testing.assert_allclose(pet.array[:2], 1.0, rtol=1e-5)
     (finding,) = notices.findings
     assert (finding.what, finding.found, finding.expected) == ("PET b.mha", "highest value 5000", "SUV")
-    assert (
-        finding.action
-        == "assumed to be in Bq/ml and scaled by 0.0002 to a mean of 1, because neither muscle nor fat was found: uncertain by a factor of 5"
-    )
+    action = "assumed to be in Bq/ml and scaled by 0.0002 to a mean of 1, because neither muscle nor fat was found: "
+    assert finding.action == f"{action}uncertain by a factor of 5"
 
 
 def test_a_single_hot_voxel_in_becquerels_is_finite(notices: Notices) -> None:
@@ -151,8 +146,7 @@ def test_a_sound_case(case_folder: Any, notices: Notices) -> None:
     assert notices.findings == []
 
 
-@pytest.mark.parametrize("socket", ["ct", "pet"])
-@pytest.mark.parametrize("size", [(1, 1, 1), (15, 24, 20), (24, 24, 3)])
+@pytest.mark.parametrize(("socket", "size"), [("ct", (15, 24, 20)), ("pet", (24, 24, 3))])
 def test_a_scan_too_small_for_a_head(case_folder: Any, notices: Notices, socket: str, size: tuple[int, ...]) -> None:
     geometry = Geometry(size, (8.0, 8.0, 9.0), (-92.0, -92.0, -85.0))  # type: ignore[arg-type]
     setattr(case_folder, socket, Volume(np.zeros(geometry.array_shape, np.int16), geometry))
@@ -186,12 +180,3 @@ def test_the_dose_is_optional(case_folder: Any, content: float | bytes | None, n
     assert len(messages) == (notice is not None)
     assert notice is None or messages[0].startswith(notice)
     assert read_case(case_folder.input, EDITION, SEGMENTATION, Notices()).dose is None
-
-
-def test_nan_of_a_ct_in_nifti_is_air(tmp_path):
-    """ITK reads NaN as 0 HU, soft tissue."""
-    path = tmp_path / "a.nii.gz"
-    write_volume(path, make_volume(math.nan, 40, -1000))
-    notices = Notices()
-    assert clean_ct(read_volume(path), "CT a.nii.gz", notices).array.ravel()[:3].tolist() == [-1024, 40, -1000]
-    assert "1 voxels are NaN or infinite; set to air" in str(notices.findings[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,11 +135,10 @@ def test_a_factor_without_muscle_and_fat_in_view(factor: float, fault: str) -> N
     assert describe_factor_error(factor, 70_000.0, ()) == (fault and f"gives a highest SUV of {fault}")
 
 
-@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize("field_of_view", ["head_and_neck", "cut", "whole_body"])
-def test_the_scale_of_phantoms(index: int, field_of_view: str) -> None:
+def test_the_scale_of_phantoms(field_of_view: str) -> None:
     """Phantoms pass in SUV. In Bq/ml at 4,900 per SUV the estimate is within the 30% that it states."""
-    case = make_case(13, index, CENTRES, field_of_view)
+    case = make_case(13, 0, CENTRES, field_of_view)
     scan = render(replace(case, protocol=coarsen_protocol(case.protocol, 8)))
     notices = Notices()
     ct = clean_ct(scan.ct, "CT", notices)
@@ -153,29 +151,13 @@ def test_the_scale_of_phantoms(index: int, field_of_view: str) -> None:
     assert scale * 4900 == pytest.approx(1, rel=uncertainty)
 
 
-CHANGES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], int]] = {
-    "as it is": (lambda suv: suv, 0),
-    "half": (lambda suv: suv / 2, 0),
-    "double": (lambda suv: suv * 2, 0),
-    "kBq/ml": (lambda suv: suv * np.float32(4.9), 1),
-}
-
-
 @pytest.mark.shared
-@pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("patient_id", ["STS_001", "STS_035"])
-def test_real_limbs(sts_scans: Path, patient_id: str, name: str) -> None:
+def test_real_limbs(sts_scans: Path, patient_id: str) -> None:
+    """SUVs pass, halved and doubled ones too; in kBq/ml at 4.9 per SUV they do not."""
     ct = clean_ct(read_volume(sts_scans / patient_id / "CT_image.nii.gz"), "CT", Notices())
     pet = read_volume(sts_scans / patient_id / "PET_image.nii.gz")
-    change, findings = CHANGES[name]
-    assert len(find_faults(ct, Volume(change(pet.array), pet.geometry))) == findings
-
-
-@pytest.mark.shared
-@pytest.mark.parametrize("patient_id", ["STS_001", "STS_035"])
-def test_the_scale_of_real_limbs(sts_scans: Path, patient_id: str) -> None:
-    ct = clean_ct(read_volume(sts_scans / patient_id / "CT_image.nii.gz"), "CT", Notices())
-    scale, uncertainty = estimate_suv_scale(
-        measure_tissue_uptake(ct, read_volume(sts_scans / patient_id / "PET_image.nii.gz"))
-    ) or (0, 0)
+    for factor, findings in ((1.0, 0), (0.5, 0), (2.0, 0), (4.9, 1)):
+        assert len(find_faults(ct, Volume(pet.array * np.float32(factor), pet.geometry))) == findings
+    scale, uncertainty = estimate_suv_scale(measure_tissue_uptake(ct, pet)) or (0, 0)
     assert scale == pytest.approx(1, rel=uncertainty)

@@ -6,7 +6,6 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -191,18 +190,7 @@ def test_contours_are_measured_by_fitted_hooks_but_no_mask_of_the_pet_threshold(
     assert features.get(NAME) == (1.0 if by is MaskSource.CONTOURS else None)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda folder: (folder / "fold_1" / "value.txt").write_text("1.6"), r"fold_1/value\.txt: sha256 .* modified"),
-        (
-            lambda folder: (folder / "more.txt").write_text(""),
-            r"^manifest\.json: does not list features/my_code/more\.txt",
-        ),
-    ],
-    ids=["altered", "not listed"],
-)
-def test_other_files_are_refused(fitted_package: Path, code: Path, change: Callable[[Path], Any], message: str) -> None:
-    change(fitted_package / "features" / "my_code")
-    with pytest.raises(ModelPackageError, match=message):
+def test_a_file_that_is_not_listed_is_refused(fitted_package: Path, code: Path) -> None:
+    (fitted_package / "features" / "my_code" / "more.txt").write_text("")
+    with pytest.raises(ModelPackageError, match=r"^manifest\.json: does not list features/my_code/more\.txt"):
         load_package(fitted_package, Code.from_folders([code]))

@@ -27,11 +27,6 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
 
 
-def write_placeholder(path: Path) -> None:
-    """Write the one-pixel image of the challenge's template."""
-    sitk.WriteImage(sitk.Image([1, 1], sitk.sitkUInt8), str(path))
-
-
 NO_PET = "continuing with only the CT; expect an empty mask"
 NO_RECORD = "continuing without clinical variables"
 
@@ -45,18 +40,12 @@ class Fault:
 
 
 ANSWERED = {
-    "no PET folder": Fault(lambda c: shutil.rmtree(c.pet_path.parent), f"images/pet: no such folder, .*; {NO_PET}"),
     "no PET": Fault(lambda c: c.pet_path.unlink(), f"images/pet: found nothing, .*; {NO_PET}"),
     "PET truncated": Fault(lambda c: truncate(c.pet_path), rf"4e5f6a7b-pet\.mha: truncated, .*; {NO_PET}"),
-    "PET a placeholder": Fault(
-        lambda c: write_placeholder(c.pet_path),
-        rf"4e5f6a7b-pet\.mha: 2 dimensions \(1 x 1\), expected a 3D image; {NO_PET}",
-    ),
     "two PETs": Fault(
         lambda c: shutil.copy(c.pet_path, c.pet_path.parent / "b.mha"), rf"images/pet: found 2 images .*; {NO_PET}"
     ),
     "no ehr.json": Fault(lambda c: c.ehr_path.unlink(), rf"ehr\.json: not found in .*; {NO_RECORD}"),
-    "ehr.json a list": Fault(lambda c: c.ehr_path.write_text("[]"), rf"ehr\.json: found a JSON list, .*; {NO_RECORD}"),
     "ehr.json cut off": Fault(lambda c: truncate(c.ehr_path), rf"ehr\.json: not valid JSON .*; {NO_RECORD}"),
 }
 EMPTY = "an empty mask and fallbacks are written"

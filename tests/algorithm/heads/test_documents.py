@@ -19,7 +19,7 @@ from algorithm.network.loaded_package import DEFAULT_PACKAGES
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from tests.algorithm.heads.head_parts import make_class_head, make_linear_head, score, term
-from tests.damage import ABSENT, replace_at
+from tests.damage import replace_at
 
 HPV = load_edition("hecktor2025").find_algorithm("hpv").find_answer("hpv")
 RFS_DAYS = load_edition("hecktor2026").find_algorithm().find_answer("rfs")
@@ -68,13 +68,11 @@ def test_missing_values_take_the_training_median(missing: dict[str, float | None
 
 
 def test_extreme_values_are_clipped_to_four_standard_deviations() -> None:
-    """Volume e^40: clipped to +4, times 0.4 is 1.6. Age 0: clipped from -6.1 to -4, times -0.3 is 1.2."""
+    """Volume e^40: clipped to +4, times 0.4 is 1.6. Age 0: clipped from -6.1 to -4, times -0.3 is 1.2. A negative
+    volume counts as zero before the logarithm.
+    """
     assert score(LINEAR, {"gtvp_volume_ml": math.exp(40), "age_years": 0.0}) == pytest.approx(0.25 + 1.6 + 1.2)
-
-
-def test_negative_values_count_as_zero_before_the_logarithm() -> None:
-    zero, negative = ({"gtvp_volume_ml": volume, "age_years": 61.0} for volume in (0.0, -5.0))
-    assert score(LINEAR, negative) == score(LINEAR, zero)
+    assert score(LINEAR, {"gtvp_volume_ml": -5.0}) == score(LINEAR, {"gtvp_volume_ml": 0.0})
 
 
 @given(st.dictionaries(st.sampled_from(["gtvp_volume_ml", "age_years", "a", "deep:rfs"]), st.none() | st.floats()))
@@ -169,24 +167,14 @@ RISING = "expected ascending days and hazards above 0"
     ("content", "message"),
     [
         ([], r": found \[\]"),
-        (None, ": found None"),
-        (change_head(LINEAR, ("terms",), ABSENT), r"\.terms: found nothing"),
-        (
-            {**LINEAR.as_json(), "kind": "logit"},
-            ": found kind 'logit', expected a head of kind linear, forest, custom or ens",
-        ),
-        (change_head(LINEAR, ("intercepts", 0), math.nan), r"\.intercepts\[0\]: found NaN"),
+        ({**LINEAR.as_json(), "kind": "logit"}, ": found kind 'logit', expected a head of kind linear, forest, custom"),
         (change_head(LINEAR, ("intercepts", 0), 10**400), r"\.intercepts\[0\]: found 1000"),
         (change_head(LINEAR, ("intercepts", 0), 1e101), r"\.intercepts\[0\]: found 1e\+101"),
         (change_head(LINEAR, ("intercepts",), [0.0, 1.0]), r"expected 1 of intercepts and of each term's weights"),
-        (
-            change_head(STAGES, ("terms", 0, "weights"), [0.0, 1.0]),
-            r"expected 3 of intercepts and of each term's weights",
-        ),
+        (change_head(STAGES, ("terms", 0, "weights"), [0.0]), r"expected 3 of intercepts and of each term's weights"),
         (change_head(SEVERAL, ("fitted", 1), "T4"), "expected in fitted at least two of the classes T1, T2, T3"),
         (change_head(LINEAR, ("terms", 1, "sd"), 0), r"\.terms\[1\]\.sd: found 0"),
         (change_head(LINEAR, ("terms", 1, "transform"), "eval"), r"\.transform: found \"eval\""),
-        (add_survival([], []), r"\.survival\.days: found \[\]"),
         (add_survival([1.0, 2.0], [0.1]), r"\.survival: found .* expected as many values of cumulative_hazard"),
         (add_survival([float(n) for n in range(1, 66)], [0.1] * 65), r"\.survival\.days: .* at most 64"),
         (add_survival([2.0, 2.0], [0.1, 0.2]), RISING),
@@ -194,18 +182,10 @@ RISING = "expected ascending days and hazards above 0"
         (add_survival([1.0, 2.0], [0.2, 0.1]), RISING),
         (add_survival([1.0], [0.0]), RISING),
         ({**LINEAR.as_json(), "classes": ["T1"]}, "expected two different classes or more"),
-        ({"kind": "ensemble", "experts": []}, r"\.experts: found \[\]"),
-        (change_head(ENSEMBLE, ("experts", 0, "sd"), -1.0), r"\.experts\[0\]\.sd: found -1.0"),
-        (change_head(ENSEMBLE, ("experts", 0, "name"), ""), r'\.experts\[0\]\.name: found ""'),
+        (change_head(ENSEMBLE, ("experts",), []), r"\.experts: found \[\]"),
         (change_head(ENSEMBLE, ("experts", 0, "name"), "network"), r"\.experts: .* not 'network' twice"),
-        (
-            change_head(ENSEMBLE, ("experts", 0, "head"), ENSEMBLE.as_json()),
-            r"\.experts\[0\]\.head: .* 'linear', 'forest', 'custom'",
-        ),
-        (
-            change_head(CLASSES, ("experts", 1, "head"), LINEAR.as_json()),
-            "the classes of the first expert, T1, T2, in 'by b'",
-        ),
+        (change_head(ENSEMBLE, ("experts", 0, "head"), ENSEMBLE.as_json()), r"\.head: .* 'linear', 'forest', 'custom'"),
+        (change_head(CLASSES, ("experts", 1, "head"), LINEAR.as_json()), "the classes of the first expert, T1, T2, in"),
     ],
 )
 def test_damaged_content_is_refused_in_plain_words(content: Any, message: str) -> None:

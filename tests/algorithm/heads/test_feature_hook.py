@@ -88,11 +88,8 @@ def test_another_process_imports_the_code_from_its_folder(tmp_path: Path) -> Non
 def test_absent_inputs_are_none(tmp_path: Path) -> None:
     (hook,) = list_feature_hooks(write_code(tmp_path))
     values = hook.measure_features(make_images(with_pet=False, age=None))
-    assert [name for name, value in values.items() if value is None] == [
-        "my_code:hottest",
-        "my_code:dose",
-        "my_code:twice",
-    ]
+    missing = [name for name, value in values.items() if value is None]
+    assert missing == ["my_code:hottest", "my_code:dose", "my_code:twice"]
 
 
 @pytest.mark.parametrize(
@@ -102,27 +99,17 @@ def test_absent_inputs_are_none(tmp_path: Path) -> None:
         (("return values", "raise SystemExit(0)"), r": measure: SystemExit: 0 "),
         (("return values", "return values | {'ml': float('nan')}"), r": ml is nan, expected a finite number, or None"),
         (("return values", "return values | {'ml': 1e200}"), r": ml is 1e\+200"),
-        (("return values", "return values | {'ml': [1, 2]}"), r": ml is \[1, 2\]"),
         (("return values", "return values | {'ml': '3'}"), r": ml is '3', expected a finite number"),
         (("return values", "return {'ml': 1.0}"), r": measure returns \['ml'\]"),
-        (("return values", "return values | {'more': 1.0}"), r": measure returns .*'more'"),
         (("return values", "return 3.0"), r": measure returns float"),
         (("def measure", "def measures"), r": no method measure"),
         (('"ml": "ml"', '"m:l": "ml"'), r": found names"),
-        (('"ml": "ml"', '"ml": 3'), r": found names"),
         (("names = {", "other = {"), r": found names None"),
     ],
 )
 def test_each_fault_is_one_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     (hook,) = list_feature_hooks(write_code(tmp_path, change))
     with pytest.raises(ModelPackageError, match=rf"^features my_code:Features{message}"):
-        hook.measure_features(make_images())
-
-
-def test_a_lack_of_memory_stays_one(tmp_path: Path) -> None:
-    """A case's notice names the lack of memory."""
-    (hook,) = list_feature_hooks(write_code(tmp_path, ("return values", "raise MemoryError")))
-    with pytest.raises(MemoryError):
         hook.measure_features(make_images())
 
 

@@ -13,6 +13,7 @@ from algorithm.heads.structure import THRESHOLD_NAMES
 from contract.editions import load_edition
 from contract.images.geometry import Geometry
 from contract.patient import Patient, parse_ehr
+from tests.conftest import EHR
 
 # Voxels of 2 x 5 x 10 mm, 0.1 ml each.
 GRID = Geometry((6, 5, 4), (2.0, 5.0, 10.0), (0.0, 0.0, 0.0))
@@ -34,6 +35,7 @@ def make_scene() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_by_hand() -> None:
+    """Centres of GTVp (0.5, 0, 0) and the far node (5, 4, 3) in voxels: 9, 20 and 30 mm apart, 37.2 mm in all."""
     mask, ct, pet = make_scene()
     features = image_features(mask, ct, pet, GRID)
     expected = {
@@ -55,6 +57,7 @@ def test_by_hand() -> None:
         "gtvn_largest_ml": 0.3,
         "total_volume_ml": 0.6,
         "total_lesion_glycolysis": 3.3,
+        "spread_mm": np.sqrt(9**2 + 20**2 + 30**2),
     }
     assert {key: features[key] for key in expected} == pytest.approx(expected)
 
@@ -65,12 +68,6 @@ def test_every_feature_is_listed_in_the_documentation() -> None:
     listed = set(re.findall(r"`([a-z0-9_.]+)`", document))
     names = {*image_features(mask, ct, pet, GRID), *clinical_features(Patient(), CLINICAL)}
     assert names <= listed, names - listed
-
-
-def test_spread_by_hand() -> None:
-    """Centres of GTVp (0.5, 0, 0) and the far node (5, 4, 3) in voxels: 9, 20 and 30 mm apart, 37.2 mm in all."""
-    mask, ct, pet = make_scene()
-    assert image_features(mask, ct, pet, GRID)["spread_mm"] == pytest.approx(np.sqrt(9**2 + 20**2 + 30**2))
 
 
 def test_without_lesions() -> None:
@@ -98,31 +95,9 @@ def test_pet_features_are_missing_without_a_pet() -> None:
     assert features["gtvp_hu_mean"] == 50
 
 
-def test_glycolysis_without_pet_is_missing_even_without_nodes() -> None:
-    mask, ct, _ = make_scene()
-    features = image_features(np.where(mask == 1, mask, 0).astype(np.uint8), ct, None, GRID)
-    assert features["gtvn_tlg"] == 0
-    assert features["total_lesion_glycolysis"] is None
-
-
 def test_clinical_variables_as_numbers() -> None:
-    full = clinical_features(
-        parse_ehr(
-            {
-                "Age": 61,
-                "Gender": 1,
-                "Tobacco Consumption": 0,
-                "Alcohol Consumption": 1,
-                "Performance Status": 2,
-                "Treatment": 0,
-                "M-stage": "M1",
-                "CenterID": "CHUM",
-            },
-            "ehr.json",
-            CLINICAL,
-        ).patient,
-        CLINICAL,
-    )
+    record = EHR | {"Performance Status": 2, "Treatment": 0, "M-stage": "M1", "CenterID": "CHUM"}
+    full = clinical_features(parse_ehr(record, "ehr.json", CLINICAL).patient, CLINICAL)
     assert full == {
         "age_years": 61.0, "gender": 1.0, "tobacco": 0.0, "alcohol": 1.0, "performance_status": 2.0,
         "treatment": 0.0, "m1": 1.0,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from algorithm.answers import _find_possible_classes
 from algorithm.case.read import Case
@@ -45,14 +43,11 @@ def describe_nodes(*diameters_mm: float, contralateral: float | None = 0.0, bila
 @pytest.mark.parametrize(
     ("features", "expected"),
     [
-        (describe_primary(3), "T1"),
         (describe_primary(20), "T1"),
         (describe_primary(20.1), "T2"),
         (describe_primary(40), "T2"),
         (describe_primary(40.1), "T3"),
-        (describe_primary(90), "T3"),
         (describe_primary(90, 0.049), "T3"),
-        (describe_primary(90, 0.05), "T4"),
         (describe_primary(15, 0.05), "T4"),  # invasion counts at any size
         (describe_primary(15, None), "T1"),
         ({"gtvp_diameter_mm": 30.0}, "T2"),
@@ -68,15 +63,11 @@ def test_t_by_diameter_and_bone(features: Features, expected: str | None) -> Non
     ("features", "expected"),
     [
         (describe_nodes(), "N0"),
-        (describe_nodes(12), "N1"),
         (describe_nodes(30), "N1"),
         (describe_nodes(30.1), "N2"),
         (describe_nodes(60), "N2"),
         (describe_nodes(60.1), "N3"),
-        (describe_nodes(61, 12), "N3"),
         (describe_nodes(12, 61), "N3"),  # the second by volume may be the longer one
-        (describe_nodes(20, 31), "N2"),
-        (describe_nodes(20, 12), "N2"),
         (describe_nodes(20, 5), "N2"),
         (describe_nodes(20, 4.9), "N1"),  # with several parts, parts of 5 mm and more count
         (describe_nodes(4), "N1"),
@@ -151,20 +142,11 @@ def test_specks_change_no_number_shape_or_position() -> None:
     assert changed == {"gtvp_volume_ml", "gtvn_volume_ml", "total_volume_ml"}
 
 
-@pytest.mark.parametrize(("voxels", "t", "n"), [(1, 3, ("N0",)), (2, 3, ("N0",)), (3, 4, ("N1", "N2", "N3"))])
-def test_a_speck_in_the_written_mask_decides_no_stage(voxels: int, t: int, n: tuple[str, ...]) -> None:
-    """Voxels of 0.04 ml: three of them are 0.12 ml, more than 0.1; a second node of one voxel adds nothing."""
-    array, image = make_mask(voxels, voxels), np.zeros(GRID.array_shape, np.float32)
-    case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
-    segmented = CaseSegmentation(case, MaskSource.NETWORK, mask)
-    possible = _find_possible_classes(EDITION.find_algorithm().head_specs, segmented, array, DEFAULT_MIN_LESION_SIZES)
-    assert possible == {"t_stage": ("T1", "T2", "T3", "T4")[:t], "n_stage": n}
-
-
-@settings(max_examples=60, deadline=None)
-@given(voxels=st.tuples(st.integers(0, 5), st.integers(0, 5)))
+@pytest.mark.parametrize("voxels", [(0, 0), (2, 3), (3, 2), (3, 3), (5, 1)])
 def test_training_and_inference_leave_the_same_classes(voxels: tuple[int, int]) -> None:
-    """On one grid the written mask and its features exclude the same classes."""
+    """On one grid the written mask and its features exclude the same classes. Voxels of 0.04 ml: three of them are
+    0.12 ml, more than 0.1; a second node of one voxel adds nothing.
+    """
     array, image = make_mask(*voxels), np.zeros(GRID.array_shape, np.float32)
     case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
     segmented = CaseSegmentation(case, MaskSource.NETWORK, mask)
@@ -172,3 +154,6 @@ def test_training_and_inference_leave_the_same_classes(voxels: tuple[int, int]) 
     absent = find_absent_structures(image_features(array, image, None, GRID))
     expected = {answer.name: find_possible_classes(answer, absent) for answer in heads}
     assert _find_possible_classes(heads, segmented, array, DEFAULT_MIN_LESION_SIZES) == expected
+    primary, node = voxels
+    stages = ("T1", "T2", "T3", "T4")[: 4 if primary >= 3 else 3]
+    assert expected == {"t_stage": stages, "n_stage": ("N1", "N2", "N3") if node >= 3 else ("N0",)}

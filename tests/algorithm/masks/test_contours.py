@@ -63,22 +63,3 @@ def test_the_option_takes_the_place_of_the_network(contours: Path, predict: Pred
     assert (content["segmented_by"], content["passes_done"], content["fallbacks"]) == ("contours", 0, [])
     assert content["lesions"]["GTVp"] == {"volume_ml": pytest.approx(124.4, rel=0.15), "count": 1}
     assert content["lesions"]["GTVn"]["count"] == 0
-
-
-@pytest.mark.parametrize(
-    ("task", "options", "message"),
-    [
-        ("segmentation", (), "--contours: found with task segmentation, which answers a mask"),
-        ("rfs", ("--method", "clinical"), "--contours: found with method 'clinical', expected 'baseline'"),
-        ("rfs", ("--passes", "1"), "--passes: found with --contours, expected one of them"),
-        ("hpv", ("--serve",), "--serve: found with --contours, expected one of them"),
-        ("rfs", ("--contours", "absent.mha"), "--contours: no such file or folder: "),
-    ],
-)
-def test_contours_without_effect_are_refused(
-    contours: Path, predict: Predict, task: str, options: tuple[str, ...], message: str
-) -> None:
-    answer = predict(task, "--contours", str(contours), *options)
-    assert answer.status == 1
-    assert message in answer.lines[-1]
-    assert answer.files == []

@@ -44,9 +44,6 @@ def test_corners_connect() -> None:
     hot = np.zeros((4, 4, 4), dtype=bool)
     hot[[0, 1, 2], [0, 1, 2], [0, 1, 2]] = True
     assert np.count_nonzero(label_largest_as_primary(hot, 100.0) == 1) == 3
-
-
-def test_nothing_hot() -> None:
     assert not label_largest_as_primary(np.zeros((3, 3, 3), dtype=bool), 100.0).any()
 
 

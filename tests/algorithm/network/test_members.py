@@ -21,7 +21,7 @@ from algorithm.deadline import Deadline
 from algorithm.network import passes as passes_module
 from algorithm.network import tiles as tiles_module
 from algorithm.network.loaded_package import LoadedPackage
-from algorithm.network.networks import Networks, build_network, iterate_tensors, load_weights
+from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress
 from algorithm.network.tiles import Backend, NetworkImage, Pass, list_mirrored_passes
@@ -75,47 +75,6 @@ def test_two_members_answer_the_mean_of_both(package: ModelPackage, single_packa
     ]
     assert np.abs(separate[0] - separate[1]).max() > 0.1
     np.testing.assert_allclose(both, np.mean(separate, axis=0), atol=1e-5)
-
-
-class FreshNetworks(Networks):
-    """Builds a network with PyTorch's random weights for each call and reads the fold's file."""
-
-    def get(self, fold: int, device: torch.device) -> nn.Module:
-        network = build_network(self.package, fold).to(device).eval()
-        load_weights(network, self.package.fold_files[fold])
-        return network
-
-
-def test_a_cached_network_answers_as_a_fresh_one(package: ModelPackage) -> None:
-    """The sums after each of eight passes, and their mask, are equal to the byte."""
-
-    def answers(networks: Networks) -> tuple[list[bytes], bytes]:
-        run = Passes(
-            NetworkImage.from_channels(make_noise((24, 24, 24))),
-            list_mirrored_passes(4, (2,)),
-            networks,
-            Deadline(600),
-            CPU,
-        )
-        sums = []
-        while run._waiting:
-            run._make_next()
-            assert run.progress is not None
-            sums.append(run.progress.total.tobytes())
-        return sums, run.make_all().logits.argmax(0).tobytes()
-
-    cached, fresh = answers(Networks(package)), answers(FreshNetworks(package))
-    assert len(set(cached[0])) == 8
-    assert len(set(cached[1])) > 1
-    assert cached == fresh
-
-
-def test_a_network_on_another_device_has_the_same_weights(package: ModelPackage) -> None:
-    """`cpu` and `cpu:0` are the same memory."""
-    networks = Networks(package)
-    before = [tensor.clone() for _, tensor in iterate_tensors(networks.get(U_NET, CPU))]
-    after = [tensor for _, tensor in iterate_tensors(networks.get(U_NET, torch.device("cpu", 0)))]
-    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
 
 
 def test_a_member_that_cannot_be_built_is_known_at_once(

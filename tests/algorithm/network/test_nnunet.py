@@ -33,22 +33,17 @@ from tests.conftest import tiny_plans
 CUBIC: dict[str, Any] = {"is_seg": False, "order": 3, "order_z": 0, "force_separate_z": None}
 LINEAR: dict[str, Any] = {"is_seg": False, "order": 1, "order_z": 0, "force_separate_z": None}
 TORCH: dict[str, Any] = {"is_seg": False, "force_separate_z": False, "memefficient_seg_resampling": False}
-STOCK = {
-    "resampling_fn_data": "resample_data_or_seg_to_shape",
-    "resampling_fn_data_kwargs": CUBIC,
-    "resampling_fn_seg": "resample_data_or_seg_to_shape",
-    "resampling_fn_seg_kwargs": CUBIC | {"is_seg": True, "order": 1},
-    "resampling_fn_probabilities": "resample_data_or_seg_to_shape",
-    "resampling_fn_probabilities_kwargs": LINEAR,
-}
-OURS = {
-    "resampling_fn_data": "resample_torch_fornnunet",
-    "resampling_fn_data_kwargs": TORCH,
-    "resampling_fn_seg": "resample_torch_fornnunet",
-    "resampling_fn_seg_kwargs": TORCH | {"is_seg": True},
-    "resampling_fn_probabilities": "resample_torch_fornnunet",
-    "resampling_fn_probabilities_kwargs": TORCH,
-}
+
+
+def make_resampling(function: str, data: dict[str, Any], probabilities: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of plans that resample with a function of nnU-Net and these options."""
+    options = {"data": data, "seg": data | {"is_seg": True}, "probabilities": probabilities}
+    names = {f"resampling_fn_{kind}": function for kind in options}
+    return names | {f"resampling_fn_{kind}_kwargs": chosen for kind, chosen in options.items()}
+
+
+STOCK = make_resampling("resample_data_or_seg_to_shape", CUBIC, LINEAR)
+OURS = make_resampling("resample_torch_fornnunet", TORCH, TORCH)
 
 
 def make_package(resampling: dict[str, Any], *schemes: str) -> ModelPackage:
@@ -56,13 +51,8 @@ def make_package(resampling: dict[str, Any], *schemes: str) -> ModelPackage:
     configuration = plans["configurations"]["3d_fullres"]
     configuration |= resampling | {"spacing": [3.0, 2.0, 2.0]}
     configuration["normalization_schemes"] = list(schemes or ("CTNormalization", "ZScoreNormalization"))
-    manifest = Manifest.model_construct(
-        configuration="3d_fullres",
-        channels=["CT", "PET"],
-        resampling="nnunet",
-        normalised_over="scan",
-        folds=["fold_0"],
-    )
+    entries = {"configuration": "3d_fullres", "channels": ["CT", "PET"], "folds": ["fold_0"]}
+    manifest = Manifest.model_construct(**entries, resampling="nnunet", normalised_over="scan")
     return ModelPackage(Path(), manifest, plans, (), {})
 
 
@@ -235,9 +225,8 @@ def test_the_nonzero_part_is_nnunets_crop(voxels: list[tuple[bool, int, int, int
 
 
 def test_a_package_without_the_key_keeps_the_upright_grid() -> None:
-    case = make_case(
-        Geometry((34, 30, 20), (1.2, 1.2, 2.5), (3.0, 4.0, 5.0), make_direction((0, 1, 2), (1, 1, 1), (0.2, 0)))
-    )
+    direction = make_direction((0, 1, 2), (1, 1, 1), (0.2, 0))
+    case = make_case(Geometry((34, 30, 20), (1.2, 1.2, 2.5), (3.0, 4.0, 5.0), direction))
     package = make_package(STOCK)
     plain = replace(package, manifest=package.manifest.model_copy(update={"resampling": "grid"}))
     upright = make_case_image(case, cover_middle(case), plain)

@@ -48,51 +48,29 @@ def test_spacing_is_turned_to_x_y_z(root: Path, sign_package: Callable[..., None
     assert load_package(root).spacing_mm == (1.0, 2.0, 5.0)
 
 
-def test_a_head_that_is_not_there(tiny_package: Path) -> None:
-    with pytest.raises(ModelPackageError, match="no head 'staging'"):
-        load_package(tiny_package).head("staging")
-
-
 def flip_a_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("name", "damage", "message"),
-    [
-        ("plans.json", Path.unlink, "not in the model package, though its manifest lists it"),
-        ("fold_1.safetensors", flip_a_bit, "sha256 .*, expected .*the file was modified"),
-        ("heads/rfs.json", lambda path: path.write_bytes(path.read_bytes()[:-1]), r"\d+ bytes, expected \d+"),
-    ],
-    ids=["missing", "a changed bit", "truncated"],
-)
-def test_a_file_that_is_not_what_the_manifest_says(
-    root: Path, name: str, damage: Callable[[Path], object], message: str
-) -> None:
-    damage(root / name)
-    with pytest.raises(ModelPackageError, match=rf"^{name}: {message}"):
+def test_a_file_that_is_not_what_the_manifest_says(root: Path) -> None:
+    flip_a_bit(root / "fold_1.safetensors")
+    with pytest.raises(ModelPackageError, match=r"^fold_1\.safetensors: sha256 .*, expected .*the file was modified"):
         load_package(root)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format_version": 3}, "format version 3"),
         ({"channels": ["PET", "CT"]}, r"channels: found \['PET', 'CT'\]"),
         ({"labels": {"0": "background", "1": "GTVn", "2": "GTVp"}}, "labels: found"),
         ({"folds": []}, r"folds: found \[\]"),
         ({"folds": ["fold_7.safetensors"]}, r"does not list fold_7\.safetensors"),
         ({"mirror_axes": [3]}, r"mirror_axes\[0\]: found 3"),
         ({"fold_configurations": ["3d_fullres"]}, "fold_configurations: found"),
-        ({"resampling": "cubic"}, 'resampling: found "cubic"'),
-        ({"postprocessing": {"gtvm_volume_ml": 1}}, "postprocessing.gtvm_volume_ml: found 1"),
-        ({"fallbacks": None}, "fallbacks: found null"),
-        ({"files": {"../../etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
         ({"files": {"/etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
         ({"files": {}}, "does not list plans.json"),
-        ({"spacing": [1, 1, 1]}, r"spacing: found \[1, 1, 1\]"),
     ],
 )
 def test_manifests_that_do_not_fit(
@@ -103,24 +81,11 @@ def test_manifests_that_do_not_fit(
         load_package(root)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version": NaN}'])
-def test_invalid_manifests(root: Path, text: str) -> None:
-    (root / "manifest.json").write_text(text)
-    with pytest.raises(ModelPackageError, match=r"^manifest\.json[.:]"):
-        load_package(root)
-
-
-def test_no_package_at_all(tmp_path: Path) -> None:
-    with pytest.raises(ModelPackageError, match=r"^manifest\.json: not found in"):
-        load_package(tmp_path / "nowhere")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda plans: [], "found a list"),
         (lambda plans: plans.update(configurations=3), "no configuration '3d_fullres'"),
-        (lambda plans: plans["configurations"].clear(), "no configuration '3d_fullres'"),
         (lambda plans: plans["configurations"]["3d_fullres"].pop("patch_size"), "no 'patch_size'"),
         (lambda plans: plans.pop("foreground_intensity_properties_per_channel"), "no 'foreground_intensity"),
         (lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[1, 2, 0]), "spacing .* expected three"),
@@ -140,34 +105,29 @@ def test_plans_that_do_not_fit(
         load_package(root)
 
 
+NO_CHANNELS = r"channels .*, expected numbers from 0 \(CT\) to 1 \(PET\)"
+NO_LABELS = "labels .*, expected the numbers 0 to 2 in some order"
+
+
 @pytest.mark.parametrize(
-    ("schemes", "message"),
+    ("key", "value", "message"),
     [
-        (["CTNormalization", "Whitening"], "normalisation 'Whitening', expected a window"),
-        (["CTNormalization", [240, -160]], r"normalisation \[240, -160\], expected a window"),
-        (["CTNormalization"], r"1 channels, expected 2 \(CT and PET\)"),
-        ("CTNormalization", "normalization_schemes 'CTNormalization', expected 2"),
+        ("normalization_schemes", ["CTNormalization", "Whitening"], "normalisation 'Whitening', expected a window"),
+        ("normalization_schemes", ["CTNormalization", [240, -160]], r"normalisation \[240, -160\], expected a window"),
+        ("normalization_schemes", ["CTNormalization"], r"1 channels, expected 2 \(CT and PET\)"),
+        ("normalization_schemes", "CTNormalization", "normalization_schemes 'CTNormalization', expected 2"),
+        *(("channels", channels, NO_CHANNELS) for channels in ([0, 2], [0, -1], [], "CT")),
+        *(("labels", labels, NO_LABELS) for labels in ([0, 1], [0, 1, 1], [0, 1, 3], [0, 1, 2.0], 0)),
     ],
     ids=str,
 )
-def test_a_normalisation_that_inference_cannot_compute(
-    root: Path, sign_package: Callable[..., None], schemes: Any, message: str
+def test_plans_that_inference_cannot_compute(
+    root: Path, sign_package: Callable[..., None], key: str, value: Any, message: str
 ) -> None:
-    change = {"normalization_schemes": schemes}
-    edit_json(root / "plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(change))
+    """Channels of the tiny package are 0 (CT) and 1 (PET)."""
+    edit_json(root / "plans.json", lambda plans: plans["configurations"]["3d_fullres"].update({key: value}))
     sign_package(root)
     with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
-        load_package(root)
-
-
-@pytest.mark.parametrize("sources", [[0, 2], [0, -1], [], "CT"], ids=str)
-def test_channels_that_the_manifest_does_not_have(root: Path, sign_package: Callable[..., None], sources: Any) -> None:
-    """Channels of the tiny package are 0 (CT) and 1 (PET)."""
-    edit_json(root / "plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(channels=sources))
-    sign_package(root)
-    with pytest.raises(
-        ModelPackageError, match=r"^plans\.json: channels .*, expected numbers from 0 \(CT\) to 1 \(PET\)"
-    ):
         load_package(root)
 
 
@@ -176,14 +136,6 @@ def test_intensities_that_a_normalisation_needs(root: Path, sign_package: Callab
     edit_json(root / "plans.json", lambda plans: plans[INTENSITIES]["0"].update(std=None))
     sign_package(root)
     with pytest.raises(ModelPackageError, match=r"^plans\.json: found no number 'std' for channel 0, expected"):
-        load_package(root)
-
-
-@pytest.mark.parametrize("outputs", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, 2.0], 0], ids=str)
-def test_labels_that_the_manifest_does_not_have(root: Path, sign_package: Callable[..., None], outputs: Any) -> None:
-    edit_json(root / "plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(labels=outputs))
-    sign_package(root)
-    with pytest.raises(ModelPackageError, match=r"^plans\.json: labels .*, expected the numbers 0 to 2 in some order"):
         load_package(root)
 
 
@@ -201,7 +153,6 @@ def test_folds_of_two_members(pair_package: Path) -> None:
         ({"spacing": [9.0, 9.0, 8.0]}, "grid", "spacing [9.0, 9.0, 8.0], 3d_fullres [9.0, 9.0, 9.0]"),
         ({"channels": [1, 1]}, "grid", "channels [1, 1], 3d_fullres [0, 1]"),
         ({"channels": [1, 0]}, "grid", "normalization_schemes ['ZScoreNormalization', 'CTNormalization'], 3d_"),
-        ({"normalization_schemes": ["CTNormalization"] * 2}, "grid", "normalization_schemes ["),
         ({"foreground_intensity_properties_per_channel": {"0": {"std": 200.0}, "1": {}}}, "grid", "foreground_"),
         ({"foreground_intensity_properties_per_channel": {"1": {"std": 7.0}}}, "grid", ""),
         ({"resampling_fn_data_kwargs": {"order": 1}}, "grid", ""),
@@ -248,7 +199,7 @@ def test_a_member_without_plans(pair_package: Path, tmp_path: Path, sign_package
 
 
 def test_which_package_is_taken(tmp_path: Path) -> None:
-    """An uploaded package counts even if it was packed wrongly; otherwise the shipped one is taken."""
+    """An uploaded package counts even if it was packed wrongly; otherwise the shipped package is taken."""
     assert find_shipped_package() == DEFAULT_PACKAGE
     assert find_uploaded_package(tmp_path / "absent") is None
     uploaded = tmp_path / "model"
@@ -279,9 +230,6 @@ def test_the_shipped_packages_share_their_networks(tmp_path: Path) -> None:
     shared = package.fold_files[1]
     shared.write_bytes(shared.read_bytes()[:-1] + b"?")
     with pytest.raises(ModelPackageError, match=r"^fold_1\.safetensors: sha256 .*checksum mismatch"):
-        load_package(both / "hecktor2026")
-    shared.unlink()
-    with pytest.raises(ModelPackageError, match=r"^fold_1\.safetensors: not in the model package"):
         load_package(both / "hecktor2026")
 
 

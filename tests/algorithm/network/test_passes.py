@@ -74,7 +74,7 @@ def predict_by_nnunet(package: ModelPackage, fold: int, data: np.ndarray, mirror
 @pytest.mark.usefixtures("use_float32")
 @pytest.mark.parametrize(
     "shape",
-    [(16, 16, 16), (24, 24, 24), (30, 17, 21), (9, 16, 40), (5, 7, 9), (15, 33, 16)],
+    [(16, 16, 16), (30, 17, 21), (9, 16, 40), (5, 7, 9)],
     ids=lambda shape: "x".join(map(str, shape)),
 )
 def test_one_pass_is_nnunets_sliding_window(package: ModelPackage, shape: tuple[int, int, int]) -> None:
@@ -147,20 +147,14 @@ def test_all_passes_are_made_in_time(make_timed_passes: Callable[..., Passes]) -
 def test_without_a_limit_the_log_estimates_the_time(
     make_timed_passes: Callable[..., Passes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A pass has 8 tiles of 300 s: 40 min. Two more follow the second one."""
+    """A pass has 8 tiles of 300 s: 40 min. Two more follow the second pass. A limit replaces the estimate."""
     caplog.set_level(logging.INFO, "hecktor")
     assert make_timed_passes(Tiles(300.0), None).make_all().done == 4
     lines = [record.getMessage() for record in caplog.records]
     assert lines[1] == "pass 2 of 4: 2400.0 s, about 80 min for the other 2 (Ctrl-C keeps the best answer so far)"
     assert lines[3] == "pass 4 of 4: 2400.0 s"
-
-
-def test_a_limit_replaces_the_estimate(
-    make_timed_passes: Callable[..., Passes], caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "hecktor")
     make_timed_passes(Tiles(1.0), 600.0).make_all()
-    assert caplog.messages[0] == "pass 1 of 4: 8.0 s"
+    assert caplog.messages[4] == "pass 1 of 4: 8.0 s"
 
 
 def test_a_pass_that_does_not_fit_is_not_started(make_timed_passes: Callable[..., Passes]) -> None:
@@ -178,10 +172,9 @@ def test_a_later_pass_that_slows_down_is_left_out(make_timed_passes: Callable[..
     assert (tiles.done, tiles.now) == (8 + 2, 8.0 + 40.0)
 
 
-@pytest.mark.parametrize(("limit_s", "tile_s"), [(0.001, 100.0), (100.0, 60.0)], ids=["no time", "slow"])
-def test_nothing_fits(make_timed_passes: Callable[..., Passes], limit_s: float, tile_s: float) -> None:
+def test_nothing_fits(make_timed_passes: Callable[..., Passes]) -> None:
     with pytest.raises(NoPassFitsError, match="s a tile, "):
-        make_timed_passes(Tiles(tile_s), limit_s).make_all()
+        make_timed_passes(Tiles(60.0), 100.0).make_all()
 
 
 # Devices that fail

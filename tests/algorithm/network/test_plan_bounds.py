@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from algorithm.network.backbones import build_untrained_network
 from algorithm.network.package import load_package
 from contract.errors import ModelPackageError
 from contract.io.files import read_json, write_json
-from tests.conftest import tiny_plans, write_manifest, write_tiny_package
+from tests.conftest import tiny_plans, write_manifest
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,9 @@ from tests.conftest import tiny_plans, write_manifest, write_tiny_package
         ("n_conv_per_stage", 10**7),
         ("n_conv_per_stage", [1, 0]),
         ("n_conv_per_stage_decoder", "1"),
-        ("n_stages", 10**6),
         ("n_stages", 1),
         ("features_per_stage", [4, 10**9]),
         ("strides", [[1, 1, 1], [0, 2, 2]]),
-        ("kernel_sizes", [[3, 3, 3], [3, 3, 10**6]]),
         ("kernel_sizes", [3, 2.5]),
     ],
     ids=lambda value: f"{value!r:.30}",
@@ -42,30 +40,21 @@ def test_a_number_out_of_bounds_is_named(key: str, value: Any) -> None:
     assert time.monotonic() - started_s < 20
 
 
-def set_architecture(value: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda configuration: configuration.update(architecture=value)
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("key", "value", "message"),
     [
-        (set_architecture(None), "architecture None, expected an object"),
-        (set_architecture(["PlainConvUNet"]), r"architecture \['PlainConvUNet'\], expected an object"),
-        (set_architecture({"arch_kwargs": 3}), "arch_kwargs 3, expected an object"),
-        (
-            lambda configuration: configuration["architecture"]["arch_kwargs"].update(strides=[[1, 1, 1], [0, 2, 2]]),
-            "strides ",
-        ),
-        (lambda configuration: configuration.update(patch_size=[16, 16, 16.5]), "patch_size .* whole ones"),
-        (lambda configuration: configuration.update(patch_size=[16, 16, "16"]), "patch_size .* whole ones"),
+        ("architecture", ["PlainConvUNet"], r"architecture \['PlainConvUNet'\], expected an object"),
+        ("architecture", {"arch_kwargs": 3}, "arch_kwargs 3, expected an object"),
+        ("patch_size", [16, 16, 16.5], "patch_size .* whole ones"),
+        ("patch_size", [16, 16, "16"], "patch_size .* whole ones"),
     ],
 )
 def test_a_package_with_odd_plans_is_not_loaded(
-    tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
+    tiny_package: Path, tmp_path: Path, key: str, value: Any, message: str
 ) -> None:
-    root = write_tiny_package(tmp_path / "odd")
+    root = Path(shutil.copytree(tiny_package, tmp_path / "odd"))
     plans = read_json(root / "plans.json")
-    change(plans["configurations"]["3d_fullres"])
+    plans["configurations"]["3d_fullres"][key] = value
     write_json(root / "plans.json", plans)
     write_manifest(root)
     with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):

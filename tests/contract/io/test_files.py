@@ -225,16 +225,6 @@ def test_a_closed_folder_does_not_hide_the_folder_that_was_meant(tmp_path: Path)
     assert suggest_folder(tmp_path / "a", is_b) == f", but {tmp_path}/a/b is one"
 
 
-def test_nested_writers_of_one_folder_leave_one_atomic_folder(tmp_path: Path) -> None:
-    target = tmp_path / "case"
-    with atomic_folder(target) as outer:
-        (outer / "a").write_text("outer")
-        with atomic_folder(target) as inner:
-            (inner / "b").write_text("inner")
-        assert list_names(target) == ["b"]
-    assert (list_names(target), list_names(tmp_path)) == (["a"], ["case"])
-
-
 def test_concurrent_writers_of_one_folder_leave_one_atomic_folder(tmp_path: Path) -> None:
     """Eight threads write the folder five times each; each writes 20 files that hold its number."""
     target = tmp_path / "case"

@@ -33,11 +33,8 @@ def test_settings_of_the_nested_borda_count() -> None:
     """Score and columns count by their mean rank; limits are 600 s, 8 GiB, and the 32 GB of a T4."""
     settings = make_settings("hecktor2025", "segmentation")
     assert (settings.score_title, settings.score_jsonpath) == ("GTVp mean DSC", "aggregates.gtvp_dsc_mean.value")
-    assert (settings.scoring_method_choice, settings.score_default_sort, settings.display_all_metrics) == (
-        "avg",
-        "desc",
-        False,
-    )
+    choices = (settings.scoring_method_choice, settings.score_default_sort, settings.display_all_metrics)
+    assert choices == ("avg", "desc", False)
     assert next(column.model_dump() for column in settings.extra_results_columns) == {
         "title": "GTVn aggregated DSC",
         "path": "aggregates.gtvn_dsc_agg.value",
@@ -66,11 +63,8 @@ def test_columns_next_to_a_single_score_do_not_rank() -> None:
 
 def test_a_metric_in_mm_is_sorted_from_the_lowest() -> None:
     """HECKTOR 2021 ranks by mean DSC, and by median HD95, where less is better."""
-    settings = make_settings("hecktor2021", "segmentation")
-    assert next((column.path, column.order) for column in settings.extra_results_columns) == (
-        "aggregates.gtvp_hd95_median_mm.value",
-        "asc",
-    )
+    column = make_settings("hecktor2021", "segmentation").extra_results_columns[0]
+    assert (column.path, column.order) == ("aggregates.gtvp_hd95_median_mm.value", "asc")
 
 
 @pytest.mark.parametrize(
