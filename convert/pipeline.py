@@ -145,7 +145,7 @@ def _check_overlap(ct: Geometry, pet: Geometry) -> None:
     upper = np.min([box.max(axis=0) for box in boxes], axis=0)
     if not bool(np.all(lower < upper)):
         problem = f"does not overlap the CT ({pet.describe()} against {ct.describe()})"
-        raise InputError("PET", problem, "one body region")
+        raise InputError("PET", problem, "the same body region")
 
 
 def make_case_name(folder: Path) -> str:

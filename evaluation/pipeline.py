@@ -213,7 +213,9 @@ def _read_team(ground_truth: _GroundTruth, request: EvaluationRequest) -> Submit
         if request.rows:
             raise
         # Submitters may see this message, which must not name the cases of the reference.
-        raise PredictionError(problem.what, "found no prediction of a case", "some of the reference") from None
+        raise PredictionError(
+            problem.what, "found no prediction of a case", "predictions of the reference's cases"
+        ) from None
 
 
 def read_submissions(

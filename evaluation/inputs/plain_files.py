@@ -269,10 +269,10 @@ def _require_values(name: str, column: str, answers: Sequence[SubmittedAnswer]) 
     """Raise NothingMatchedError if no row has a usable value: the table is wrong, and a low score would mislead."""
     submitted = [answer for answer in answers if answer.is_submitted]
     if not submitted:
-        raise NothingMatchedError(name, f"found no {column} in the rows of the cases", f"{column} of each")
+        raise NothingMatchedError(name, f"found no {column} in the rows of the cases", f"{column} for each case")
     if all(answer.failed for answer in submitted):
         message = f"no usable {column} in {len(submitted)} rows, such as {submitted[0].problem}"
-        raise NothingMatchedError(name, message, f"a usable {column} of some case")
+        raise NothingMatchedError(name, message, f"a usable {column} for at least one case")
 
 
 def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, BoundingBox]:
@@ -280,7 +280,8 @@ def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, Boundin
     table = read_table(path, GroundTruthError, (ID_COLUMN, *BOX_COLUMNS))
     table = with_decimal_points(table, BOX_COLUMNS, GroundTruthError)
     if not {ID_COLUMN, *BOX_COLUMNS} <= set(table.header):
-        raise GroundTruthError(table.name, f"expected the columns {ID_COLUMN}, {', '.join(BOX_COLUMNS)}")
+        found = f"columns {', '.join(table.header)[:200]}"
+        raise GroundTruthError(table.name, found, f"the columns {ID_COLUMN}, {', '.join(BOX_COLUMNS)}")
     boxes: dict[str, BoundingBox] = {}
     for index, row in enumerate(table.rows):
         case = row[ID_COLUMN].strip()

@@ -63,7 +63,7 @@ def read_printed(path: Path, profile: TaskProfile) -> tuple[TaskResults, list[Un
 def _read_name(row: Mapping[str, str], where: str) -> str:
     name = remove_apostrophes(row[TEAM].strip())
     if not name:
-        raise HecktorError(where, "no team", "its name")
+        raise HecktorError(where, "no team", "the name of the team")
     return name
 
 

@@ -179,7 +179,7 @@ def find_profile(name: str, own: Mapping[str, Any] | None, edition: str | None, 
         embedded = parse_edition(own, f"{where}: own_edition")
         if embedded.name != name:
             raise HecktorError(
-                where, f"edition {name!r:.60} with the text of {embedded.name}", f"the text of {name!r:.60}"
+                where, f"edition {name!r:.60}, but the document of {embedded.name!r}", f"the document of {name!r:.60}"
             )
         return build_profile(embedded)
     # A name in the results may be a path, and could lead to an edition that the team wrote.

@@ -103,7 +103,7 @@ def validate_metrics(
     }
     digest = compute_case_digest(case for answer in answers.values() for case in answer.table.cases)
     if digest != metrics.provenance.case_set_sha256:
-        raise HecktorError(source, "rows of other cases than case_set_sha256", "one row for each case")
+        raise HecktorError(source, "rows of other cases than case_set_sha256 states", "one row for each case")
     cases = list_counted_cases(answers.values())
     measured = join_metrics(cases, answers.values(), collect_sum_weights(profile.metrics))
     numbers = {name: compute_cohort_value(metric, len(cases)) for name, metric in measured.items()}

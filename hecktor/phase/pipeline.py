@@ -106,7 +106,7 @@ def make_phase(options: PhaseOptions, images: ImageBuilder | None, report: Repor
     check_folder(options.output, SETTINGS, "phase")
     if requires_boxes(task) != (options.bounding_boxes is not None):
         problem = "found none for" if requires_boxes(task) else "found with"
-        expected = "a CSV file of boxes" if requires_boxes(task) else "one with bounding_box required"
+        expected = "a CSV file of boxes" if requires_boxes(task) else "an edition with the rule bounding_box required"
         raise HecktorError("--bounding-boxes", f"{problem} edition {task.edition}", expected)
     references = _read_references(options)
     case_count = len({case for reference in references.values() for case in reference.targets})

@@ -70,7 +70,7 @@ def run_cohort(_: argparse.ArgumentParser, options: argparse.Namespace) -> Study
     cases = [files.case for files in scans]
     repeated = next((case for case in cases if cases.count(case) > 1), None)
     if repeated is not None:
-        raise HecktorError(repeated, "in two splits", "each patient in one")
+        raise HecktorError(repeated, "in two splits", "each patient in one split")
     work = partial(measure_patient, connectivity=load_profile(options.edition).mask_rules.connectivity)
     measured = dict(zip(cases, measure_cases(work, scans, options.workers, action="read it"), strict=True))
     tables = options.table or _find_tables(folders.values(), edition)

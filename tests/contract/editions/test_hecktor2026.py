@@ -51,7 +51,7 @@ N_STAGE = {"classes": ["N0", "N1"], "without": {"GTVp": "N1", "GTVn": "N0"}, "fa
         ("t_stage", {"rule": "by_eye"}, "'t_stage_7th' or 'n_stage_7th'"),
         ("n_stage", {"without": {"GTVn": "N4"}}, "one of the classes"),
         ("n_stage", {"without": {"GTVx": "N0"}}, "not 'GTVx'"),
-        ("n_stage", N_STAGE, "at least one class that is left"),
+        ("n_stage", N_STAGE, "at least one class without a structure"),
         ("rfs", {"fallback": 0}, r"answers\[3\]\.fallback: found 0, expected days above 0"),
         ("algorithm", {"answers": ["t_stage"]}, "a mask among the answers"),
         ("edition", {"suv_factor": ["AGE"]}, "not age twice"),

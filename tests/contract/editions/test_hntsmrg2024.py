@@ -44,7 +44,11 @@ def test_a_training_takes_one_task_where_networks_differ() -> None:
         (("inputs", "mr_before", "modality"), None, ".inputs: found an object, expected MR or mask as the modality of"),
         (("inputs", "mr_before", "release"), "T2.nii.gz", "expected a path such as preRT/{id}_T2.nii.gz"),
         (("inputs", "ct"), {"slug": "ct", "title": "CT", "kind": "Image", "path": "ct"}, "not MR and ct"),
-        (("clinical",), [{"name": "age_years", "key": "Age", "type": "years"}], "with the input ehr, and none without"),
+        (
+            ("clinical",),
+            [{"name": "age_years", "key": "Age", "type": "years"}],
+            "clinical variables if and only if ehr is an input",
+        ),
         (("algorithms", 1, "inputs"), ["mask_before", "mr_during"], "expected an MR, on whose grid the mask lies"),
     ],
 )

@@ -119,7 +119,9 @@ def test_without_rows_an_error_names_no_case(phase_of, plain):
     phase.add_job("", ct_name="CHUM001.mha").write_text("1")
     with pytest.raises(PredictionError) as error:
         phase.run(rows=False, **({"predictions": table} if plain else {}))
-    assert error.value.message.endswith(": found no prediction of a case, expected some of the reference")
+    assert error.value.message.endswith(
+        ": found no prediction of a case, expected predictions of the reference's cases"
+    )
 
 
 def test_each_of_several_answers_matches(tmp_path, grid):

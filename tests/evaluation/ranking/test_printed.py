@@ -180,7 +180,7 @@ def test_the_command_names_columns_that_it_does_not_use(tmp_path, capsys):
     board = json.loads((tmp_path / "board" / "leaderboard.json").read_text(encoding="utf-8"))
     assert [entry["team"] for entry in board["teams"]] == ["b", "a"]
     assert report(["--results", str(tmp_path / "board"), "--output", str(tmp_path / "page.html")]) == 0
-    assert "made from leaderboard.json" in capsys.readouterr().err
+    assert "made only from leaderboard.json" in capsys.readouterr().err
     # The leaderboard's own table ranks again as it stands.
     again = evaluation.rank(tmp_path / "board" / "leaderboard.csv", task="2")
     assert again.ranks == {"b": 1, "a": 2}

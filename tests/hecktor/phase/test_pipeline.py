@@ -213,7 +213,7 @@ def test_bounding_boxes_are_packed_where_an_edition_requires_them(
     )
     assert main([*options, "--task", "1", "--bounding-boxes", str(boxes)]) == 1
     assert (
-        "--bounding-boxes: found with edition hecktor2025, expected one with bounding_box required"
+        "--bounding-boxes: found with edition hecktor2025, expected an edition with the rule bounding_box required"
         in capsys.readouterr().err
     )
     assert main([*options, *own, "--bounding-boxes", str(boxes)]) == 0

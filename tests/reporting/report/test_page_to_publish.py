@@ -150,7 +150,7 @@ def test_only_a_leaderboard_makes_a_page(results, tmp_path: Path, kind: str) -> 
     board = json.loads((tmp_path / "leaderboard.json").read_text())
     text = write_page(tmp_path, tmp_path / "page.html")
     assert find_patient_data(text) == set()
-    assert "made from leaderboard.json" in text
+    assert "made only from leaderboard.json" in text
     assert list_teams(text) == [entry["team"] for entry in board["teams"]]
     assert "Pairwise tests" in text
     (tmp_path / "Ahead").mkdir()
