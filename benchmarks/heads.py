@@ -159,7 +159,7 @@ def draw_times(effect: Floats, scale_days: float, rng: np.random.Generator) -> O
 
 def draw_classes(effect: Floats, intercept: float, rng: np.random.Generator) -> Outcomes:
     """Draw HPV status: the effect and the intercept make the patient positive."""
-    is_positive = rng.random(len(effect)) > _negative_probability(effect, intercept)
+    is_positive = rng.random(len(effect)) > _compute_negative_probability(effect, intercept)
     return Outcomes(is_positive.astype(np.int64), classes=("False", "True"))
 
 
@@ -194,7 +194,7 @@ def draw_cohorts(kind: str, scenario: str, seed: int) -> dict[str, HeadCohort]:
         outcomes = {name: draw_times(part.effect, scale_days, rng) for name, part in parts.items()}
     else:
         intercept = find_parameter(
-            NEGATIVE_FRACTION, lambda value: float(_negative_probability(effect, value).mean()), -5.0, 12.0
+            NEGATIVE_FRACTION, lambda value: float(_compute_negative_probability(effect, value).mean()), -5.0, 12.0
         )
         outcomes = {name: draw_classes(part.effect, intercept, rng) for name, part in parts.items()}
     return {
@@ -208,7 +208,7 @@ def draw_cohorts(kind: str, scenario: str, seed: int) -> dict[str, HeadCohort]:
     }
 
 
-def _negative_probability(effect: Floats, intercept: float) -> Floats:
+def _compute_negative_probability(effect: Floats, intercept: float) -> Floats:
     return np.asarray(1 / (1 + np.exp(intercept + effect)))
 
 

@@ -48,11 +48,11 @@ def main(argv: Sequence[str]) -> int:
     runner, options = parse_suite_options(("-m", "benchmarks", "--peers"), argv)
     if not options.worker:
         check_values(PYTHON, options.folder, QUICK_SLICES if options.quick else SLICES)
-    run_suite(runner, "peers", list(cases(PYTHON, options.folder)))
+    run_suite(runner, "peers", list(make_benchmarks(PYTHON, options.folder)))
     return 0
 
 
-def cases(python: Path, folder: Path) -> Iterator[Benchmark]:
+def make_benchmarks(python: Path, folder: Path) -> Iterator[Benchmark]:
     """Yield each peer, and after it this project's code with the aim of its ratio, on the masks of `check_values`."""
     yield Benchmark("SimpleITK read", partial(read_images, (folder / REFERENCE, folder / PREDICTION)))
     yield Benchmark("SimpleITK filters", partial(_prepare_filters, folder))
@@ -198,7 +198,7 @@ def load_mask_rules() -> MaskRules:
     """Load the default edition's rules for masks."""
     (rules,) = (answer.rules for answer in load_profile(DEFAULT_EDITION).task("segmentation").answers.values())
     if not isinstance(rules, MaskRules):
-        raise TypeError("segmentation has other rules")
+        raise TypeError("expected rules of a mask for segmentation")
     return rules
 
 

@@ -34,7 +34,7 @@ Call = Callable[[], object]
 
 # Resident memory of a whole body must stay below 6 GB.
 MAX_MIB: Final = 6e9 / 2**20
-# The aim for the evaluation holds for two cores.
+# The aim for the evaluation is for two cores.
 EVALUATION_WORKERS: Final = 2
 
 
@@ -214,11 +214,11 @@ def main(argv: Sequence[str]) -> int:
         for line in make_data(data):
             sys.stderr.write(f"data: {line}\n")
     with tempfile.TemporaryDirectory(dir=data.root) as scratch:
-        run_suite(runner, "bench", list(cases(data, Path(scratch))))
+        run_suite(runner, "bench", list(make_benchmarks(data, Path(scratch))))
     return 0
 
 
-def cases(data: BenchData, scratch: Path) -> Iterator[Benchmark]:
+def make_benchmarks(data: BenchData, scratch: Path) -> Iterator[Benchmark]:
     """Yield the cases of `scripts/bench`; a peer comes before the cases that are compared with it."""
     for size in SIZES:
         name = size.replace("_", " ")

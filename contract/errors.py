@@ -10,7 +10,7 @@ The tree::
     |-- PredictionError     a submitted prediction is unusable
     |-- MetricError         a metric is undefined for this cohort (no comparable pair, only one class)
     |-- TimeLimitError      the time limit leaves no time for an answer
-    `-- EngineError         no container engine answers, or it failed
+    `-- EngineError         no container engine responds, or it failed
 
 Any other exception is a bug and keeps its stack trace.
 """
@@ -112,7 +112,7 @@ class TimeLimitError(HecktorError):
 
 
 class EngineError(HecktorError):
-    """No container engine answers, or it failed."""
+    """No container engine responds, or it failed."""
 
 
 def make_write_error(what: str, problem: Exception, expected: str = "a writable folder") -> OutputError:

@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_ground_truth(folder: Path) -> None:
-    """Raise `GroundTruthError` for a folder that holds only folders, before cases run for hours."""
+    """Raise `GroundTruthError` for a folder that contains only folders, before cases run for hours."""
     entries = [path for path in list_folder(folder) if not path.name.startswith(".")]
     if any(path.is_file() for path in entries):
         return
@@ -259,7 +259,7 @@ def _build_parser() -> argparse.ArgumentParser:
         "--command", help="run this command as plain processes, with --input DIR --output DIR [--model DIR]"
     )
     add_code_option(parser, ", with --process")
-    add("--arguments", default="", help="arguments for the algorithm, given with =: --arguments='--method threshold'")
+    add("--arguments", default="", help="arguments for the algorithm, passed with =: --arguments='--method threshold'")
     add("--model", type=Path, help="model package, a folder or .tar.gz, unpacked and mounted at /opt/ml/model")
     ground_truth_help = (
         "folder of the ground truth (default for a release: its masks and table); without it nothing is scored"
@@ -272,8 +272,8 @@ def _build_parser() -> argparse.ArgumentParser:
     evaluation.add_argument(
         "--evaluation-command", help="evaluation command, called with --input, --output and --ground-truth"
     )
-    add("--evaluation-arguments", default="", help="arguments for the evaluation, given with =")
-    add("--engine", help="container client: docker, podman or a path (default: the first that answers)")
+    add("--evaluation-arguments", default="", help="arguments for the evaluation, passed with =")
+    add("--engine", help="container client: docker, podman or a path (default: the first that responds)")
     add("--gpus", action="store_true", help="give all GPUs of this machine to the algorithm")
     memory_help = (
         "memory of one case (default: 16g, as on the platform, where the algorithm's settings allow up to 32g)"

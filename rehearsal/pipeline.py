@@ -166,7 +166,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise OutputError(folder.name, "another rehearsal is writing there", "a folder of its own") from None
+            raise OutputError(folder.name, "another rehearsal is writing there", "another folder") from None
         yield
     finally:
         os.close(handle)

@@ -64,7 +64,7 @@ class RehearsedPackage(Document):
 
 
 class RehearsedAnswer(Document):
-    """How an answer was given: number of cases, and the cases with a fallback, with notices and without run record."""
+    """Number of cases with an answer, and those with a fallback, with notices or without a run record."""
 
     answer: str
     answered: int
@@ -200,7 +200,7 @@ def unpack_model(model: Path, folder: Path) -> tuple[Path, RehearsedPackage]:
         unpack(model, folder)
         unpacked = folder
     if not any(unpacked.iterdir()):
-        raise ModelPackageError(name, "holds no file", _MODEL)
+        raise ModelPackageError(name, "contains no file", _MODEL)
     if not (unpacked / MANIFEST).exists():
         return unpacked, RehearsedPackage(name=name, manifest_sha256=None, given=True)
     return unpacked, RehearsedPackage(given=True, **read_identity(unpacked).model_dump())

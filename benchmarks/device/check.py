@@ -93,7 +93,7 @@ def check(options: argparse.Namespace, start_s: float) -> int:
             outcomes.append(outcome)
             if name == "machine" and options.device == "cuda" and not has_card(outcome):
                 sys.stderr.write(
-                    "device-check: no CUDA card answers, nothing was run (without one: --device cpu --quick)\n"
+                    "device-check: no usable CUDA card, nothing was run (without one: --device cpu --quick)\n"
                 )
                 return NO_CARD
     document = summarise(options.device, options.quick, outcomes) | {"seconds": round(time.monotonic() - start_s, 1)}
@@ -155,8 +155,8 @@ def has_card(outcome: Mapping[str, Any]) -> bool:
 def summarise(device: str, quick: bool, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Make the document without its seconds: all parts, the failures, and the exit status.
 
-    A part fails if its process fails, if a limit does not hold (such as a CPU that answers instead of the card), or if
-    its deadline comes before its first row. A part that was stopped later is only listed.
+    A part fails if its process fails, if a limit is exceeded or a check fails (such as the CPU answering instead of the
+    card), or if its deadline comes before its first row. A part that was stopped later is only listed.
     """
     failures = []
     for outcome in outcomes:

@@ -201,7 +201,7 @@ def run_image(job: CheckJob) -> None:
     """Run one case in an image with 16 GiB of memory, without network, and with all cards if there is a card.
 
     Raises:
-        HecktorError: No image was named, or no container engine answers.
+        HecktorError: No image was named, or no container engine responds.
     """
     if job.image is None:
         raise HecktorError("--only image", "found no --image", "the image to run")

@@ -49,8 +49,8 @@ from rehearsal.submission.folder import (
     Reporter,
     check_folder,
     keep_failed_logs,
+    make_scratch_folder,
     replace_files,
-    scratch_folder,
     write_page,
 )
 from rehearsal.submission.images import ImageBuilder, save_and_load
@@ -112,7 +112,7 @@ def make_phase(options: PhaseOptions, images: ImageBuilder | None, report: Repor
     case_count = len({case for reference in references.values() for case in reference.targets})
     settings = PhaseSettings.from_task(task)
     submissions = _read_test_submissions(options, references, report)
-    with scratch_folder(options.output) as scratch:
+    with make_scratch_folder(options.output) as scratch:
         unused_columns = _pack_ground_truth(options, references, scratch)
         report(f"{GROUND_TRUTH}: {case_count} cases, packed, unpacked as the platform does")
         for table, columns in unused_columns.items():

@@ -71,7 +71,7 @@ def find_cases(cohort: Path, task: Algorithm, only: Sequence[str] = ()) -> tuple
         only: IDs to which the cases are restricted; empty for all cases.
 
     Raises:
-        InputError: There is no case, an ID of `only` does not exist, or a case lacks a required input.
+        InputError: There is no case, an ID of `only` does not exist, or a case does not have a required input.
     """
     if not cohort.is_dir():
         raise InputError(cohort.name, "no such folder", _EXPECTED)

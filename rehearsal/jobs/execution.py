@@ -45,7 +45,7 @@ OnFailure = Literal["abort", "mark-missing"]
 ChosenApiMethod = Literal["auto", "exec", "invoke"]
 
 # The connection of a killed server breaks a moment before its process is seen to have ended.
-_END_SEEN_WITHIN_S: Final = 1.0
+_MAX_END_DELAY_S: Final = 1.0
 _STREAMS: Final = ("stdout", "stderr")
 _LATE_END: Final = f"the server did not end within {GRACE_S:g} s of SIGTERM"
 
@@ -137,7 +137,7 @@ def choose_api_method(algorithm: Runner, chosen: str, parallel: int) -> tuple[st
         The method, and a warning if the platform would call the algorithm differently.
 
     Raises:
-        EngineError: Several cases would run at a time on one server, or the image lacks the label for `invoke`.
+        EngineError: Several cases would run at a time on one server, or the image has no label for `invoke`.
     """
     # The platform refuses an image with any other label.
     label = algorithm.api_method if algorithm.api_method in API_METHODS else "exec"
@@ -231,7 +231,7 @@ class CollectedOutputs:
     def check(self, result: JobResult, task: Algorithm, logs: Iterable[Path]) -> JobResult:
         """Check the outputs of a run, and add them, the run record and all warnings to its result.
 
-        If the platform would not accept the outputs, the result gets all reasons as its failure. The outputs of a
+        If the platform would not accept the outputs, all reasons become the failure of the result. The outputs of a
         failed run are checked as well, so that one rehearsal shows all faults.
         """
         failure = result.failure
@@ -308,7 +308,7 @@ def invoke_once(program: Runner, call: Call) -> tuple[RunOutcome, str | None, tu
 def _wait_for_start(server: RunningServer, call: Call) -> tuple[RunOutcome, str | None]:
     """Wait until a server is ready; return the time that this took, and the reason why it is not ready or None."""
     reply = server.wait_until_ready(call.limits.health_tries, call.limits.health_interval_s)
-    exit_code = server.wait_for_exit(_END_SEEN_WITHIN_S) if reply.status is None else None
+    exit_code = server.wait_for_exit(_MAX_END_DELAY_S) if reply.status is None else None
     server.logs.flush()
     failure = server.disk_failure() or find_start_failure(reply, exit_code, call.limits, call.stderr)
     return RunOutcome(exit_code, reply.seconds, False, None, reply.status), failure
@@ -322,7 +322,7 @@ def _invoke_server(server: RunningServer, call: Call) -> tuple[RunOutcome, str |
     reply = server.invoke(call.limits.case_limit_s("invoke"))
     peak = server.peak_memory()
     has_no_answer = reply.status is None and not reply.timed_out
-    exit_code = server.wait_for_exit(_END_SEEN_WITHIN_S) if has_no_answer else None
+    exit_code = server.wait_for_exit(_MAX_END_DELAY_S) if has_no_answer else None
     server.logs.flush()
     failure = find_invoke_failure(reply, exit_code, call.limits, call.stderr)
     if reply.timed_out:

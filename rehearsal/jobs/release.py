@@ -57,9 +57,9 @@ def has_release_layout(cohort: Path, edition: Edition) -> bool:
 def read_release_cohort(root: Path, edition: Edition, task: Algorithm, only: Sequence[str] = ()) -> Cohort:
     """Read the patients of a task in a release, sorted by ID; `only` restricts them to some IDs.
 
-    Images stay in the release until a job is staged. `ehr.json` holds the clinical variables of both the edition and
-    the table, null for a missing value, and the SUV factor if the release has one. It never holds an outcome of the
-    task.
+    Images stay in the release until a job is staged. `ehr.json` contains the clinical variables that both the edition
+    and the table have, null for a missing value, and the SUV factor if the release has one. It never contains an
+    outcome of the task.
 
     Raises:
         InputError: There is no patient, an ID of `only` has no folder, a patient has no required image, or the table
@@ -172,7 +172,7 @@ def write_ground_truth(rehearsal: Rehearsal, cohort: Cohort, folder: Path) -> tu
     A ground truth without selected cases is used where it is.
 
     Returns:
-        The rehearsal with the ground truth, and warnings. If the release lacks the reference of the task, nothing is
+        The rehearsal with the ground truth, and warnings. If the release has no reference for the task, nothing is
         written or scored, and a warning names the missing files or columns.
     """
     if rehearsal.evaluation is None:
@@ -226,16 +226,16 @@ def _remove_rows_of_other_cases(table: Path, names: Collection[str], edition: Ed
     if ID_COLUMN not in columns:
         return
     cells = read_cells(table)
-    place = columns.index(ID_COLUMN)
+    index = columns.index(ID_COLUMN)
     text = io.StringIO()
     writer = csv.writer(text, delimiter=cells.delimiter, lineterminator="\n")
     writer.writerow(cells.columns)
-    writer.writerows(row for _, row in cells.rows if place < len(row) and row[place] in names)
+    writer.writerows(row for _, row in cells.rows if index < len(row) and row[index] in names)
     write_text(table, text.getvalue())
 
 
 def _find_missing_reference(cohort: Cohort, task: Algorithm) -> str | None:
-    """Describe the files or columns that a cohort lacks to score a task; None if it is complete."""
+    """Describe the files or columns without which a cohort cannot be scored; None if none is missing."""
     if task.mask_spec is not None and not cohort.masks:
         return "no reference mask <ID>/<ID>.nii.gz"
     columns = [column for answer in task.head_specs for column in answer.columns.values()]

@@ -1,4 +1,4 @@
-"""One patient's body: heights of the organs, tissue values, physiological uptake, and its parts to paint.
+"""One patient's body: heights of the organs, tissue values, physiological uptake, and the parts that are painted.
 
 Medians, spreads and correlations of the heights come from 150 real FDG PET/CTs with segmented organs
 (MIC-DKFZ/autopet-3-submission).
@@ -116,7 +116,7 @@ class Uptake:
 
 @dataclass(frozen=True)
 class Body:
-    """Properties of one patient's body; `dentate` tells whether it has teeth."""
+    """Properties of one patient's body; `dentate` says whether the patient has teeth."""
 
     uptake: Uptake
     fat_mm: float

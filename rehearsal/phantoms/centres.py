@@ -24,7 +24,7 @@ class Centre:
         pet: Matrix, pixel and slice of the PET.
         psf_fwhm_mm: Full width at half maximum of the PET's point spread function.
         pet_noise: Standard deviation of the PET at SUV 1.
-        suv_bias: Factor of all SUV.
+        suv_bias: Factor by which all SUV are multiplied.
         rt_dose_share: Fraction of patients with a planning CT and a dose.
         never_recorded: Clinical variables that the centre does not record.
         weight: Relative number of patients.
@@ -58,7 +58,7 @@ UNSEEN_CENTRES = ("USZ", "CHUB", "CHUN")
 
 
 def find_centre(code: str) -> Centre:
-    """Find the centre with this code, in capital or small letters; raise `InputError` if it does not exist."""
+    """Find the centre with this code, in upper or lower case; raise `InputError` if it does not exist."""
     centres = {centre.code: centre for centre in CENTRES}
     if code.strip().upper() not in centres:
         raise InputError("--centres", f"found {code!r}", f"centres among {', '.join(centres)}")

@@ -72,6 +72,6 @@ def _build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="number of processes (default: %(default)s)",
     )
-    add("--head-and-neck-only", action="store_true", help="make head and neck scans only, no whole-body or cut ones")
+    add("--head-and-neck-only", action="store_true", help="make only head and neck scans, no whole-body or cut scans")
     add("--balanced", action="store_true", help="half of the patients HPV negative, and relapses in at least 3 of 8")
     return parser

@@ -64,7 +64,7 @@ class Protocol:
 
     Attributes:
         padding_hu: Value of the corners of the CT, outside the scanner's circle.
-        suv_factor: Factor of all SUV.
+        suv_factor: Factor by which all SUV are multiplied.
         pet_shift_mm: Movement (x, y, z) of the patient between CT and PET.
         planning, dose: Grids of the planning CT and the dose; None without radiotherapy data.
     """

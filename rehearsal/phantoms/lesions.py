@@ -93,7 +93,7 @@ class Lesion:
 
 @dataclass(frozen=True)
 class Disease:
-    """All lesions of one patient, the primary tumour first; `cystic` tells whether nodes tend to be cystic."""
+    """All lesions of one patient, the primary tumour first; `cystic` says whether nodes tend to be cystic."""
 
     lesions: tuple[Lesion, ...]
     cystic: bool

@@ -96,8 +96,8 @@ class ReleaseWriter:
     """Writes the layout of a release: `<folder>/<ID>/<ID>__CT.nii.gz` and so on, with one table in each folder.
 
     The folders are `Task N` for several algorithms and `<title> Training Data` for one algorithm. In the latter folder
-    CT, PET and mask share one grid, and a table holds the factors of PETs in Bq/ml. An edition of MR has one folder and
-    the files that its inputs name.
+    CT, PET and mask share one grid, and a table contains the factors of PETs in Bq/ml. An edition of MR has one folder
+    and the files that its inputs name.
     """
 
     edition: Edition
@@ -267,7 +267,7 @@ def make_cohort(options: CohortOptions, patients: int, output: Path, jobs: int) 
     """Write a cohort and yield each patient's ID when its files are complete, existing patients first.
 
     Raises:
-        OutputError: `output` holds a cohort that was made with other options.
+        OutputError: `output` contains a cohort that was made with other options.
     """
     layout = _make_layout(options)
     cases = draw_cases(options, patients)
@@ -330,7 +330,7 @@ def make_phantom(
     Args:
         seed: The cohort's seed, 0 or more.
         index: The patient's number in that cohort, 0 or more.
-        field_of_view: "head_and_neck", "cut" (with little of the brain) or "whole_body"; None draws it.
+        field_of_view: "head_and_neck", "cut" (with little of the brain) or "whole_body"; None draws one at random.
         ct_coarsening: Factor by which the CT matrix (512 x 512) is smaller in plane, for quick tests.
 
     Raises:
@@ -365,7 +365,7 @@ def _make_patients(options: CohortOptions, cases: list[PhantomCase], output: Pat
     with closing(map_in_processes(partial(make_patient, options, output=output), cases, jobs)) as patients:
         for index, patient_id in patients:
             if isinstance(patient_id, WorkerDeath):
-                problem = f"the process that made it ended ({patient_id.reason}: a crash, or killed for its memory)"
+                problem = f"the process that made it ended ({patient_id.reason}: it crashed or ran out of memory)"
                 raise OutputError(cases[index].patient_id, problem, "fewer processes at once: --jobs 1")
             yield patient_id
 

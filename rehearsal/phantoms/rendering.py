@@ -28,7 +28,7 @@ from rehearsal.phantoms.lesions import Lesion, Surface, compute_lesion_extent
 
 SLAB = 8
 BONE_LIMIT_HU = 250
-# An invading tumour destroys bone up to this value, that is jaw and vertebra but no teeth.
+# An invading tumour destroys bone up to this value, that is, jaw and vertebrae but not teeth.
 INVADED_LIMIT_HU = 1500
 TISSUE_TEXTURE_HU = 5.0
 FWHM_TO_SIGMA = 1 / 2.3548
@@ -226,7 +226,7 @@ def _render_pet(
 
 
 def resample(volume: Volume, grid: Geometry) -> Volume:
-    """Resample an image linearly to another grid, with 0 outside its own; both grids have identity direction."""
+    """Resample an image linearly to another grid, with 0 outside its own grid; both grids have identity direction."""
     return Volume(sample(volume.array, make_axes(volume.geometry), make_axes(grid), 0.0), grid)
 
 

@@ -177,14 +177,14 @@ def _draw_value(case: PhantomCase, variable: ClinicalVariable) -> Cell:
 
 
 def _draw_class(case: PhantomCase, answer: AnswerSpec) -> Cell:
-    """Draw a class as tables write it.
+    """Draw a class, in the form in which a table has it.
 
     Larger tumours tend to higher classes, and all classes are about equally frequent.
     """
     burden = math.log((case.disease.gtvp_ml + case.disease.gtvn_ml + 1) / (_MEDIAN_VOLUME_ML + 1))
     noise = _make_generator(case, answer.name).normal(0, _CLASS_NOISE_SD)
-    place = (burden + noise) / math.hypot(_LOG_VOLUME_SD, _CLASS_NOISE_SD)
-    share = (1 + math.erf(place / math.sqrt(2))) / 2
+    standardised = (burden + noise) / math.hypot(_LOG_VOLUME_SD, _CLASS_NOISE_SD)
+    share = (1 + math.erf(standardised / math.sqrt(2))) / 2
     value = answer.classes[min(int(share * len(answer.classes)), len(answer.classes) - 1)]
     return int(value) if isinstance(value, bool) else value
 

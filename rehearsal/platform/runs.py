@@ -115,7 +115,7 @@ def _quote_stderr(stderr: Path) -> str:
 
 
 def read_last_line(stderr: Path) -> str:
-    """Return the last non-empty line among the last 100 lines of a log, as the platform shows it; empty if none."""
+    """Return the last non-empty line among the last 100 lines of a log, as the platform shows it, or an empty text."""
     lines = [line.strip() for line in _read_end(stderr).decode("utf-8", errors="replace").splitlines()]
     lines = [line for line in lines if not USAGE_HINT.match(line)]
     return next((replace_unprintable(line[:MESSAGE_LIMIT]) for line in reversed(lines[-MESSAGE_LINES:]) if line), "")

@@ -145,7 +145,7 @@ class ContainerEngine:
         is given back to that image. The loaded image gets a name made of its ID.
 
         Raises:
-            EngineError: The engine cannot load the archive, or it holds several images.
+            EngineError: The engine cannot load the archive, or it contains several images.
         """
         listed = self.run("image", "ls", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}")
         before = dict(line.rsplit(" ", 1) for line in listed.splitlines() if " " in line)
@@ -207,10 +207,10 @@ class ContainerEngine:
 
 
 def find_engine(preferred: str | None = None) -> ContainerEngine:
-    """Find the first container engine that answers, among the usual clients or the client `preferred` (name or path).
+    """Find the first container engine that responds, among the usual clients or the client `preferred` (name or path).
 
     Raises:
-        EngineError: No engine answers.
+        EngineError: No engine responds.
     """
     candidates: Sequence[str] = CANDIDATES if preferred is None else (preferred,)
     for client in candidates:
@@ -223,7 +223,7 @@ def find_engine(preferred: str | None = None) -> ContainerEngine:
             continue
         if info.returncode == 0:
             return ContainerEngine(client, "podman" in version.stdout.lower())
-    raise EngineError(f"no container engine answers (tried {', '.join(candidates)}); expected Docker or Podman")
+    raise EngineError(f"no container engine responds (tried {', '.join(candidates)}); expected Docker or Podman")
 
 
 def format_engine_message(stderr: str) -> str:

@@ -220,7 +220,7 @@ def _max_known(first: int | None, second: int | None) -> int | None:
 
 
 class DiskWatch:
-    """A thread that kills a program as soon as its folders hold more than `max_bytes` together.
+    """A thread that kills a program as soon as its folders contain more than `max_bytes` together.
 
     `layer_bytes` returns the bytes that a container has written outside these folders, None if they are unknown.
     """
@@ -419,7 +419,7 @@ class _LogStream:
             self._error = error
 
 
-def _find_character_start(text: bytes | bytearray, place: int) -> int:
-    """Return `place`, or the start of the UTF-8 character if `place` is inside a character."""
-    starts = (at for at in range(place, max(place - 4, -1), -1) if text[at] & 0xC0 != 0x80)
-    return next(starts, place)
+def _find_character_start(text: bytes | bytearray, index: int) -> int:
+    """Return `index`, or the start of the UTF-8 character if `index` is inside a character."""
+    starts = (at for at in range(index, max(index - 4, -1), -1) if text[at] & 0xC0 != 0x80)
+    return next(starts, index)

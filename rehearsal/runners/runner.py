@@ -107,7 +107,7 @@ class RunningServer:
         return CallResult(reply.status, reply.text, time.monotonic() - self.started_s)
 
     def invoke(self, time_limit_s: float) -> CallResult:
-        """Call `POST /invoke`; the result holds the seconds of the call."""
+        """Call `POST /invoke`; the result contains the seconds of the call."""
         return self._call("POST", "/invoke", time_limit_s)
 
     @property
@@ -153,7 +153,7 @@ class RunningServer:
             status, output = run_bounded(command, program, limit_s + _CLIENT_START_S)
         # An engine returns the same status for a container that is ending. After /health has succeeded, Python exists.
         if path == "/health" and status in _NO_PYTHON and self.wait_for_exit(1.0) is None:
-            raise EngineError("no python3 in the image, through which a server without network is called")
+            raise EngineError("no python3 in the image, which is needed to call a server without a network")
         seconds = time.monotonic() - start_s
         answer = _parse_answer(output) if status == 0 else None
         return CallResult(None, "no answer", seconds, seconds >= limit_s) if answer is None else CallResult(**answer)
@@ -300,7 +300,8 @@ class Runner(Protocol):
 class ProcessRunner:
     """Runs a command with `--input`, `--output` and so on, without isolation of user, network or input.
 
-    The limits on time and disk hold as in a container; memory is limited for each process separately (RLIMIT_DATA).
+    The limits on time and disk are the same as in a container; memory is limited for each process separately
+    (RLIMIT_DATA).
     """
 
     is_isolated: ClassVar[bool] = False

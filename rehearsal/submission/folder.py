@@ -61,7 +61,7 @@ def _find_abandoned(output: Path) -> list[Path]:
 
 
 @contextmanager
-def scratch_folder(output: Path) -> Iterator[Path]:
+def make_scratch_folder(output: Path) -> Iterator[Path]:
     """Yield a temporary folder in `output` that an image's user may enter, and turn `OSError` into `OutputError`.
 
     If the block succeeds, the temporary folders of killed runs are removed. The caller holds the lock of `output`.

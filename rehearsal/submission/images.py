@@ -136,5 +136,5 @@ def find_builder_engine(client: str | None, source: Path = SOURCE) -> ContainerE
     done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         tried = client or "docker, podman"
-        raise EngineError(f"no container engine that can build answers (tried {tried}), expected Docker or Podman")
+        raise EngineError(f"no container engine can build images (tried {tried}); expected Docker or Podman")
     return find_engine(done.stdout.strip())

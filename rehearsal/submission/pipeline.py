@@ -47,8 +47,8 @@ from rehearsal.submission.folder import (
     check_folder,
     format_readme,
     keep_failed_logs,
+    make_scratch_folder,
     replace_files,
-    scratch_folder,
     write_page,
 )
 from rehearsal.submission.images import ImageBuilder, Torch, save_and_load
@@ -117,7 +117,7 @@ def _make_from_folder(options: SubmissionOptions, images: ImageBuilder | None, r
         report(f"warning: {changed}")
     _check_heads(manifest, tasks)
     check_folder(options.output, RECORD, "submission")
-    with scratch_folder(options.output) as scratch:
+    with make_scratch_folder(options.output) as scratch:
         report(f"{MODEL}: packing")
         shared = {name: path for name, path in files.items() if not path.is_relative_to(options.package)}
         pack(options.package, scratch / MODEL, shared)

@@ -32,7 +32,7 @@ ENTRYPOINT ["python3", "/toy.py"]
 
 @pytest.fixture(scope="session")
 def engine() -> ContainerEngine:
-    """Return the engine that answers; without one skip the tests, or fail them in CI (HECKTOR_REQUIRE_ENGINE)."""
+    """Return the engine that responds; without one skip the tests, or fail them in CI (HECKTOR_REQUIRE_ENGINE)."""
     try:
         return find_engine(os.environ.get("HECKTOR_ENGINE"))
     except EngineError as problem:

@@ -13,7 +13,7 @@ from tests.faults.conftest import Runs
 
 # The small case has 8 tiles a pass. What the card is asked to do the CPU does.
 CARD: Final = "return algorithm.network.passes:list_backends 1 three_backends()"
-TILE: Final = "algorithm.network.tiles:_tile_logits"
+TILE: Final = "algorithm.network.tiles:_compute_tile_logits"
 
 
 ALL: Final = ["segmentation", "t_stage", "rfs"]

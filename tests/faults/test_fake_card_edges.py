@@ -102,14 +102,14 @@ def pair(pair_package: Path) -> ModelPackage:
 
 def test_a_first_network_that_is_too_large_is_left_out(pair: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory never suffices for the U-Net, so the answer is the two passes of SegResNet."""
-    real = tiles._tile_logits
+    real = tiles._compute_tile_logits
 
     def tile(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:
         if part.shape[2:] == (16, 16, 16):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
         return real(network, part, axes, half=half)
 
-    monkeypatch.setattr(tiles, "_tile_logits", tile)
+    monkeypatch.setattr(tiles, "_compute_tile_logits", tile)
     image, notices = NetworkImage.from_channels(noise(24)), Notices()
     progress = Passes(
         image, list_mirrored_passes(4, ()), Networks(pair), Deadline(600), CPU, notices=notices
@@ -124,13 +124,13 @@ def test_a_first_network_that_is_too_large_is_left_out(pair: ModelPackage, monke
 def test_a_first_network_that_is_too_slow_is_left_out(pair: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of the U-Net take 60 s of the 90 s that 100 s leave, so that eight do not fit; SegResNet's take 1 s."""
     now_s = [0.0]
-    real = tiles._tile_logits
+    real = tiles._compute_tile_logits
 
     def tile(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:
         now_s[0] += 60.0 if part.shape[2:] == (16, 16, 16) else 1.0
         return real(network, part, axes, half=half)
 
-    monkeypatch.setattr(tiles, "_tile_logits", tile)
+    monkeypatch.setattr(tiles, "_compute_tile_logits", tile)
     deadline = Deadline(200, clock=lambda: now_s[0])
     progress = Passes(
         NetworkImage.from_channels(noise(24)), list_mirrored_passes(4, ()), Networks(pair), deadline, CPU

@@ -111,8 +111,8 @@ def test_a_wall_clock_that_jumps(run: Runs) -> None:
     jump = "[setattr(time, name, lambda: {}) for name in ('time', 'time_ns')]"
     ended = run(
         COMBINED,
-        f"run algorithm.network.tiles:_tile_logits 3 {jump.format('1.9e9')}",
-        f"run algorithm.network.tiles:_tile_logits 11 {jump.format('1.4e9')}",
+        f"run algorithm.network.tiles:_compute_tile_logits 3 {jump.format('1.9e9')}",
+        f"run algorithm.network.tiles:_compute_tile_logits 11 {jump.format('1.4e9')}",
     ).complete()
     assert ended.status == 0, ended.stderr
     assert "4 of 4 passes" in ended.last_line

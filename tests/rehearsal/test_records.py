@@ -106,7 +106,7 @@ def test_an_unusable_model_is_refused_before_anything_is_written(rehearse_toy: R
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "typo").exists()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelPackageError, match=r"^empty: holds no file"):
+    with pytest.raises(ModelPackageError, match=r"^empty: contains no file"):
         rehearse_toy(model=tmp_path / "empty")
     (tmp_path / "cut.tar.gz").write_bytes(b"\x1f\x8b\x08\x00")
     with pytest.raises(ModelPackageError, match=r"^cut\.tar\.gz: "):

@@ -51,7 +51,7 @@ def test_a_clean_tag_is_released(tree: Path) -> None:
 
 def test_without_an_engine_nothing_is_built(tree: Path) -> None:
     run_git(tree, "tag", "v1.2.3")
-    error = "error: no container engine that can build answers: start one, or try scripts/engine"
+    error = "error: no container engine can build images: start one, or try scripts/engine"
     assert run_release(tree) == (1, error)
 
 

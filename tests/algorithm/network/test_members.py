@@ -119,7 +119,7 @@ def run_passes(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callab
     """Run passes over 24^3 voxels: 2 x 2 x 2 tiles of the U-Net's 16^3, 1 x 2 x 2 of SegResNet's 24 x 16 x 20."""
 
     def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = list_mirrored_passes(4, (2,))) -> Progress:
-        monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
+        monkeypatch.setattr(tiles_module, "_compute_tile_logits", tiles)
         budget = Deadline(limit_s, tiles.clock)
         return Passes(
             NetworkImage.from_channels(make_noise((24, 24, 24))), passes, Networks(package), budget, CPU

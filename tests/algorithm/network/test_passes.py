@@ -128,7 +128,7 @@ def make_timed_passes(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) ->
     """Make passes over 24^3 voxels, 2 x 2 x 2 tiles of 16^3 at a step of a half, with simulated tiles."""
 
     def make(tiles: Tiles, limit_s: float | None, stop_after: int | None = None, **options: Any) -> Passes:
-        monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
+        monkeypatch.setattr(tiles_module, "_compute_tile_logits", tiles)
         deadline = Deadline(limit_s, tiles.clock)
         tiles.on_tile = lambda number: deadline.stop() if number == stop_after else None
         image = NetworkImage.from_channels(make_noise((24, 24, 24)))
@@ -304,7 +304,7 @@ def test_averaged_probabilities_against_a_naive_mean(package: ModelPackage, prob
 def test_a_probability_of_zero_stays_finite(probability_package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         tiles_module,
-        "_tile_logits",
+        "_compute_tile_logits",
         lambda _network, part, _axes, **_: torch.tensor([0.0, 500.0, -500.0])[:, None, None, None].expand(
             3, *part.shape[2:]
         ),

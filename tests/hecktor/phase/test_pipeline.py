@@ -375,7 +375,7 @@ def test_without_an_engine_only_the_ground_truth_is_made(
     options = ["phase", "--task", "2", "--ground-truth", str(table), "--output", str(tmp_path / "phase")]
     assert main([*options, "--engine", "no-such-client"]) == 1
     message = capsys.readouterr().err
-    assert message.startswith("error: no container engine that can build answers (tried no-such-client)")
+    assert message.startswith("error: no container engine can build images (tried no-such-client)")
     assert message.endswith("(`scripts/engine` on Debian) and run this again, or use --no-image\n")
     assert list_names(tmp_path / "phase") == ["README.md", "ground_truth.tar.gz", "phase.json", "rehearsal"]
     with pytest.raises(SystemExit):

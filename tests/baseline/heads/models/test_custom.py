@@ -144,7 +144,7 @@ def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
         (("    def predict(", "    def guess("), "no method predict, expected fit, predict, save, load"),
         (
             ("self.classes = len", 'self.kinds = target.kind_ = "x"\n        self.classes = len'),
-            "made: FrozenInstanceError",
+            "__init__: FrozenInstanceError",
         ),
         (
             ("    def __init__", "    kinds = 'risk'\n    def __init__"),
