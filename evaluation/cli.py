@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from contract import platform
+from contract import labels, platform
 from contract.entry import hold_sigterm, log_to_stderr
 from contract.errors import HecktorError
 from contract.io.locks import lock_output
@@ -176,9 +176,15 @@ def _list_warnings(report: Mapping[str, Any]) -> list[str]:
 
 
 def _describe_skipped(cases: Mapping[str, Any]) -> list[str]:
-    """Return a line for each reason why cases are left out; results without rows do not name these cases."""
+    """Return a line for each reason why cases do not count; results without rows do not name these cases."""
     reasons = {why: names for why, names in cases.get("skipped", {}).items() if isinstance(names, list)}
-    return [f"left out, {why.replace('_', ' ')}: {', '.join(names)}" for why, names in reasons.items()]
+    texts = {
+        f"{name.lower()}_empty_not_in_mean_dsc": f"not in the mean DSC, no {name} in the reference"
+        for name in labels.NAMES.values()
+    }
+    return [
+        f"{texts.get(why, 'left out, ' + why.replace('_', ' '))}: {', '.join(names)}" for why, names in reasons.items()
+    ]
 
 
 def _print_directions(task: TaskProfile, rules: Mapping[str, Any]) -> None:

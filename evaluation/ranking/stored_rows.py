@@ -43,7 +43,8 @@ def leave_out_cases(results: TaskResults, cases: Sequence[str]) -> TaskResults:
         return results
     unknown = [case for case in cases if case not in results.scored_cases]
     if unknown:
-        raise HecktorError("--without-case", f"found {format_names(unknown)}", "cases of the results")
+        expected = f"cases of the results, such as {format_names(sorted(results.scored_cases))}"
+        raise HecktorError("--without-case", f"found {format_names(unknown)}", expected)
     if results.scored_cases <= set(cases):
         raise HecktorError("--without-case", "all cases of the results", "some cases to rank")
     without_rows = [team for team in results.teams if team not in results.answers]

@@ -50,7 +50,9 @@ def test_a_team_gets_the_result_of_its_own_evaluation(masks, capsys, monkeypatch
     )
     assert run(masks) == 0
     assert sorted(read) == ["A.mha", "B.mha"]  # each reference once for both teams
-    assert "half  gtvp_dsc_mean 0.6667" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "half  gtvp_dsc_mean 0.6667" in printed
+    assert "\nnot in the mean DSC, no GTVn in the reference: A, B\n" in printed
     for team in ("half", "whole"):
         own = evaluate(masks / "reference", task="1", predictions=masks / "teams" / team, bootstraps=10, seed=3)
         assert read_result(masks, team) == own.to_dict()

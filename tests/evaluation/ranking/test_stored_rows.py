@@ -57,7 +57,9 @@ def test_a_board_without_cases_equals_the_board_of_a_smaller_cohort(tmp_path, ca
 
 def test_an_unknown_case_and_all_cases_are_errors(tmp_path):
     whole = write_results(tmp_path / "whole", TRUTH)
-    with pytest.raises(HecktorError, match="--without-case: found P9, expected cases of the results"):
+    with pytest.raises(
+        HecktorError, match="--without-case: found P9, expected cases of the results, such as P1, P2, P3"
+    ):
         rank(whole, tmp_path / "board", "--without-case", "P9")
     with pytest.raises(HecktorError, match="all cases"):
         rank(whole, tmp_path / "board", *(word for case in TRUTH for word in ("--without-case", case)))
