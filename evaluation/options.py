@@ -154,3 +154,17 @@ def join_team_folders(option: str, values: Sequence[Sequence[tuple[str, Path]]])
         repeated = next(team for team in names if names.count(team) > 1)
         raise HecktorError(option, f"team {repeated!r} twice", "one folder per team")
     return folders
+
+
+class StoreResults(argparse.Action):
+    """Store the folder of `--results`; a second folder, for which argparse would drop the first, is an error."""
+
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: Any, option_string: object = None
+    ) -> None:
+        """Store the folder in the namespace; raise `argparse.ArgumentError` if there is one already."""
+        del parser, option_string
+        if getattr(namespace, self.dest) is not None:
+            problem = "found two folders, expected one with a folder task1, task2, ... for each task"
+            raise argparse.ArgumentError(self, problem)
+        setattr(namespace, self.dest, values)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from contract.errors import HecktorError
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, require_files, require_folders, whole_number
-from evaluation.options import add_workers_option, join_team_folders, parse_team_folders
+from evaluation.options import StoreResults, add_workers_option, join_team_folders, parse_team_folders
 from evaluation.results.board import list_leaderboard_folders
 from reporting.report.files import (
     find_page_path,
@@ -203,7 +203,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "folder with leaderboard.json of `rank` and <team>/metrics.json of `rehearse` or `evaluate`, for several tasks "
         "in task1/, task2/, ..."
     )
-    add("--results", type=Path, required=True, help=results)
+    add("--results", type=Path, action=StoreResults, required=True, help=results)
     cases = (
         "also show individual patients: names, outcomes, every team's answers, survival curves, confusion matrices; "
         "publish such a page only if you may publish them"

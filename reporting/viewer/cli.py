@@ -10,7 +10,7 @@ from pathlib import Path
 
 from contract.editions import DEFAULT_EDITION
 from contract.options import Parser, add_edition_option, require_folders, whole_number
-from evaluation.options import join_team_folders, parse_team_folders
+from evaluation.options import StoreResults, join_team_folders, parse_team_folders
 
 _END_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
@@ -49,7 +49,7 @@ def _build_parser() -> argparse.ArgumentParser:
     cohort = "folder with CT, PET and reference of each case, in the platform's or the release's layout"
     add("--cohort", type=Path, required=True, help=cohort)
     results = "folder with leaderboard.json of `rank` and <team>/metrics.json, as for `hecktor report`"
-    add("--results", type=Path, help=results)
+    add("--results", type=Path, action=StoreResults, help=results)
     masks = "a team's masks <case>.mha, or a folder of such folders (default: <team>/predictions in the results)"
     add("--masks", type=parse_team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=masks)
     add("--port", type=whole_number(0, 65535), default=0, help="port on 127.0.0.1 (default: any free one)")

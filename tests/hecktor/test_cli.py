@@ -117,6 +117,14 @@ def test_invalid_numbers_are_usage_errors(
     assert f"argument {option}: found {value!r}" in message
 
 
+@pytest.mark.parametrize("command", ["report --output page.html", "view --cohort cohort"])
+def test_a_second_folder_of_results_is_a_usage_error(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*command.split(), "--results", "task1", "--results", "task2"])
+    message = "argument --results: found two folders, expected one with a folder task1, task2, ... for each task"
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("command", "option"),
     [("evaluate", "workers"), ("report", "workers"), ("train all", "jobs"), ("phantoms", "jobs"), ("demo", "jobs")],
