@@ -31,6 +31,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "rehearse": ("rehearsal.cli", "run images on cases as the platform does"),
     "demo": ("hecktor.demo", "run synthetic patients through all steps to a leaderboard and a report"),
     "new": ("hecktor.new", "write the skeleton of a custom model or edition"),
+    "check-edition": ("hecktor.check_edition", "check a custom edition and print its metrics and rankings"),
     "phantoms": ("rehearsal.phantoms.cli", "make a synthetic patient cohort"),
     "convert": ("convert.cli", "write a case from a DICOM study with CT and PET"),
 }
@@ -38,7 +39,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 # The extra that a subcommand needs.
 EXTRAS: Final[dict[str, str]] = {
     "predict": "algorithm",
-    **dict.fromkeys(("evaluate", "rank"), "evaluation"),
+    **dict.fromkeys(("evaluate", "rank", "check-edition"), "evaluation"),
     **dict.fromkeys(("report", "view", "study"), "reporting"),
     **dict.fromkeys(("train", "package", "check-model"), "baseline"),
     "phantoms": "rehearsal",
@@ -121,6 +122,6 @@ def load_command(name: str) -> Main:
 
 
 def _format_usage() -> str:
-    lines = "".join(f"  {name:<11} {purpose}\n" for name, (_, purpose) in COMMANDS.items())
+    lines = "".join(f"  {name:<13} {purpose}\n" for name, (_, purpose) in COMMANDS.items())
     help_line = "hecktor <command> --help shows the options, hecktor --version the version."
     return f"usage: hecktor <command> [options]\n\n{lines}\n{help_line}\n"

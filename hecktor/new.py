@@ -30,6 +30,7 @@ written: {folder}/__init__.py. Next:
 """
 _NEXT_STEPS_OF_EDITION: Final = """\
 written: {folder}/edition.json. Next:
+  hecktor check-edition {folder}/edition.json
   hecktor phantoms --edition {folder}/edition.json --patients 8 --seed 3 --layout release --output release
   hecktor train all --edition {folder}/edition.json --release release --folds 2 --epochs 2 --iterations 10 \\
     --work work --output model.tar.gz
