@@ -58,7 +58,8 @@ CHANNELS: Final = CT_AND_PET
 # its number among the manifest's labels. A configuration without them has the manifest's order.
 CHANNEL_NUMBERS: Final = "channels"
 LABEL_NUMBERS: Final = "labels"
-# Part of the scan that determined the scale of an image (z-score, 0 to 1) in training: head and neck, or all of it.
+# Part of the scan that determined the scale of an image (z-score, 0 to 1) in training: head and neck, or the whole
+# scan.
 NormalisedOver = Literal["region", "scan"]
 
 

@@ -159,7 +159,7 @@ def _format_position(plane: SlicePlane) -> str:
 
 
 def _check_straight(planes: Sequence[SlicePlane], offsets: _Vector) -> None:
-    """Check that the slices lie straight above each other, within a fraction of a pixel."""
+    """Check that the slices are directly above each other, within a fraction of a pixel."""
     first = planes[0]
     shifts = np.abs(np.column_stack([offsets @ first.x_axis, offsets @ first.y_axis])).max(axis=1)
     worst = int(shifts.argmax())
@@ -167,7 +167,7 @@ def _check_straight(planes: Sequence[SlicePlane], offsets: _Vector) -> None:
         problem = (
             f"found a slice {shifts[worst]:.3g} mm off the line along the normal {_format_position(planes[worst])}"
         )
-        expected = "slices straight above each other; resample a CT with a tilted gantry first"
+        expected = "slices directly above each other; resample a CT with a tilted gantry first"
         raise InputError(planes[worst].header.name, problem, expected)
 
 

@@ -92,7 +92,7 @@ def _compare_series_time(
     difference = f"{abs(delay_s) / 60:.1f} min {'after' if delay_s > 0 else 'before'}"
     problem = f"{tag_name('SeriesTime')} {series:%H:%M:%S} is {difference}"
     problem += " the start by AcquisitionTime and FrameReferenceTime"
-    return (Finding(first.name, problem, action=f"the latter is used, SUV {change:+.1%} against SeriesTime"),)
+    return (Finding(first.name, problem, action=f"this start is used, SUV {change:+.1%} compared with SeriesTime"),)
 
 
 def _read_start(header: DicomHeader) -> ScanStart | None:

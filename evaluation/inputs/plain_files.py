@@ -1,7 +1,7 @@
 """Predictions in plain files instead of the platform's layout: a folder of masks, a table of risks or classes, or both.
 
 Several answers are in one folder: a mask for each case, and one CSV file with all other answers. A folder or table that
-cannot be used is a PredictionError; an error in one mask or row becomes the problem of its case.
+cannot be used is a PredictionError; an error in one mask or row affects only its case.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ BOX_COLUMNS: Final = ("x1", "x2", "y1", "y2", "z1", "z2")
 def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
     """Match the masks `<case>.mha`, `.nii.gz` or `.nii` of a folder to the cases of the ground truth.
 
-    A file of another format, such as `<case>.nrrd`, becomes the problem of its case.
+    A file of another format, such as `<case>.nrrd`, is an unusable answer to its case.
     """
     if not folder.is_dir():
         raise PredictionError(folder.name, "no such folder", "one mask per case, <case>.mha or <case>.nii.gz")

@@ -111,7 +111,7 @@ def read_submission(
 ) -> Submission:
     """Match the jobs of `predictions.json` to cases by the file name of their CT.
 
-    Each of `cases` gets an answer. An error of one job, such as no output, becomes the problem of its case. Answers to
+    Each of `cases` gets an answer. An error of one job, such as no output, affects only its case. Answers to
     `not_evaluated` cases, which have no target, are not used.
 
     Raises:
@@ -152,7 +152,7 @@ class Entries(Generic[Entry]):
 def match_entries(
     entries: Entries[Entry], cases: Collection[str], make_answer: Callable[[str, Entry], SubmittedAnswer]
 ) -> Submission:
-    """Make a submission with one answer for each case; no entry, or several entries, become the case's problem.
+    """Make a submission with one answer for each case; without exactly one entry, the answer states this problem.
 
     Raises:
         NothingMatchedError: There are cases, and no entry belongs to a case.

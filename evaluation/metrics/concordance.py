@@ -40,7 +40,7 @@ def rank_follow_up(times: Floats, events: Booleans) -> Integers:
 
 
 def comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
-    """Return 1 where the row's patient recurred before the column's last follow-up, else 0.
+    """Return 1 where the row's patient recurred before the column's last follow-up, and 0 elsewhere.
 
     A recurrence counts as earlier than a censoring at the same time. Two recurrences at the same time are not
     comparable.

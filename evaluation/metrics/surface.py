@@ -37,8 +37,8 @@ class SurfaceValues:
     """Values of one label's surfaces in one case, by the key of each `SurfaceMetric`.
 
     `state` is one of the constants above. If both masks are empty, the values are None and the case does not count. If
-    one mask is empty, or there is no prediction, the values are the worst ones: infinite distances and a surface DSC
-    of 0.
+    one mask is empty, or there is no prediction, the values are the worst possible: infinite distances and a surface
+    DSC of 0.
     """
 
     state: State

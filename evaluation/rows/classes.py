@@ -174,7 +174,7 @@ class ClassScorer:
 
 
 def _make_below_chance_warning(value: float, upper: float | None, *, n_classes: int, n_unanswered: int) -> str | None:
-    """Return a warning if the balanced accuracy and its interval lie below chance, one in the number of classes.
+    """Return a warning if the balanced accuracy and its interval lie below chance, 1 / `n_classes`.
 
     Args:
         value: The balanced accuracy.

@@ -44,7 +44,7 @@ class RiskRow(ScoredRow):
 
 
 def make_survival_cohort(table: RowTable, rules: RiskRules) -> SurvivalCohort:
-    """Return the rows as arrays, with risks that are higher for earlier recurrence whatever the rule `direction`."""
+    """Return the rows as arrays; risks are higher for earlier recurrence, independent of the rule `direction`."""
     sign = -1.0 if rules.direction == "time" else 1.0
     return SurvivalCohort(
         times_days=table.numbers("rfs_days"),

@@ -71,9 +71,8 @@ def compute_case_scores(results: TaskResults) -> list[CaseScores]:
             scores.append(CaseScores(table, "pairs", table.make_title("Concordant pairs"), values, True, about))
         else:
             title = f"{get_answer_title(answer)} correct"
-            scores.append(
-                CaseScores(table, "correct", title, _compare_classes(table), True, "1 for the right class, else 0.")
-            )
+            about = "1 for the right class, 0 for any other answer."
+            scores.append(CaseScores(table, "correct", title, _compare_classes(table), True, about))
     return [score for score in scores if not np.isnan(score.values).all()]
 
 

@@ -1,4 +1,4 @@
-"""Find the results and masks of a report, and check that the masks are the ones that were scored."""
+"""Find the results and masks of a report, and check that these masks were scored."""
 
 from __future__ import annotations
 

@@ -24,12 +24,13 @@ def render_figure(analysis: Analysis, anchor: str, *, fold: Literal["", "open", 
     """Render an analysis with its heading, caption, chart and notes.
 
     A chart of a single bar or point says no more than its number: it is rendered as a table, and omitted if the figure
-    folds. An analysis without rows is rendered as an empty string, and so is a matrix whose cells are all equal.
+    can be collapsed. An analysis without rows is rendered as an empty string, and so is a matrix whose cells are all
+    equal.
 
     Args:
         analysis: The analysis.
         anchor: The id of the figure, which is unique on the page.
-        fold: Whether the figure folds behind its heading, and its state when the page opens.
+        fold: State of a collapsible figure when the page opens; empty for a figure that cannot be collapsed.
     """
     kind = str(analysis.chart.get("kind", ""))
     if kind == "matrix":

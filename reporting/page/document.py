@@ -36,7 +36,7 @@ class Section:
         anchor: The id of the section.
         heading: The text of the heading.
         html: The content below the heading.
-        fold: Whether the section folds behind its heading, and its state when the page opens.
+        fold: State of a collapsible section when the page opens; empty for a section that cannot be collapsed.
     """
 
     anchor: str

@@ -93,7 +93,7 @@ def _find_differences(name: str, first: Any, second: Any) -> list[str]:
 
 
 def _list_entries(board: Leaderboard) -> dict[str, Entry]:
-    """Return the entries with values by team, the ranked ones first."""
+    """Return the entries with values by team, ranked entries first."""
     entries: list[Entry] = [*board.teams, *board.out_of_competition]
     return {entry.team: entry for entry in entries}
 

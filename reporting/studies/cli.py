@@ -19,7 +19,7 @@ STUDIES: Final[dict[str, tuple[str, str]]] = {
     "boards": ("boards", "two leaderboards of the same teams, such as validation and test: differences, Kendall's tau"),
     "observers": ("observers", "agreement of annotators of the same cases: DSC, HD95, ASD, surface DSC, DSCagg"),
     "thresholds": ("thresholds", "PET thresholding at a range of percentages of SUVmax"),
-    "baselines": ("scans", "tumour volume and SUVmax as risks, in tables like those that teams submit"),
+    "baselines": ("scans", "tumour volume and SUVmax as risks, in tables as teams submit them"),
     "cohort": ("cohort", "patients, volumes, SUVmax, nodes, stages, outcomes by split and centre"),
     "boxes": ("scans", "a box of 144 mm around the oropharynx, found from the PET below the brain"),
     "best-of-k": ("best_of_k", "scores of the best of k random predictions on a cohort"),

@@ -236,7 +236,7 @@ def pair_dsc(label: str, table: RowTable, answers: Sequence[SubmittedAnswer], fa
     Args:
         label: Key of `LABELS`.
         table: Rows of the cases that count.
-        answers: Expected DSC of these cases, and possibly of further ones.
+        answers: Expected DSC of these cases, and possibly of further cases.
         failed_below: A mask failed if its true DSC is lower.
     """
     answer_by_case = {answer.case: answer for answer in answers}

@@ -143,8 +143,8 @@ def build_agreement_metrics(rows: Sequence[Agreement], cases: Sequence[str]) -> 
 def _average_pairs(metrics: Sequence[WeightedMetric], is_compared: Sequence[Floats]) -> WeightedMetric:
     """Return the mean over pairs of annotators, weighted by their numbers of cases.
 
-    `metrics` and `is_compared` have one item for each pair; the latter is 1 for each case that both annotators drew,
-    and otherwise 0.
+    `metrics` and `is_compared` have one item for each pair. `is_compared` is 1 for each case that both annotators drew,
+    and 0 for all other cases.
     """
 
     def metric_of_pairs(weights: Floats) -> Floats:

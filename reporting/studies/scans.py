@@ -1,4 +1,4 @@
-"""PET uptake of a cohort, and two studies of it: `hecktor study baselines` and `hecktor study boxes`."""
+"""PET uptake of a cohort, and two studies of the uptake: `hecktor study baselines` and `hecktor study boxes`."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def read_pet(path: Path, suv_factor: float | None) -> ShownPet:
 
     Args:
         path: The image.
-        suv_factor: Factor from Bq/ml to SUV in the patient's record. Without a factor, Bq/ml are shown as they are.
+        suv_factor: Factor from Bq/ml to SUV in the patient's record. Without a factor, the PET is shown in Bq/ml.
 
     Raises:
         InputError: The PET cannot be read, or contains a value that is not finite.

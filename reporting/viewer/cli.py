@@ -53,5 +53,5 @@ def _build_parser() -> argparse.ArgumentParser:
     masks = "a team's masks <case>.mha, or a folder of such folders (default: <team>/predictions in the results)"
     add("--masks", type=parse_team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=masks)
     add("--port", type=whole_number(0, 65535), default=0, help="port on 127.0.0.1 (default: any free one)")
-    add_edition_option(parser, f"the edition of the results, else {DEFAULT_EDITION}")
+    add_edition_option(parser, f"the edition of the results, otherwise {DEFAULT_EDITION}")
     return parser

@@ -66,7 +66,7 @@ def test_an_overruled_series_time_is_a_finding(study: StudyFolder, series: str, 
     (finding,) = result.findings
     assert finding.found == f"SeriesTime (0008,0031) {problem}"
     change = "-4.6%" if "after" in problem else "+4.8%"
-    assert finding.action == f"the latter is used, SUV {change} against SeriesTime"
+    assert finding.action == f"this start is used, SUV {change} compared with SeriesTime"
 
 
 def test_ge_refers_to_the_start_of_the_bed(study: StudyFolder) -> None:
