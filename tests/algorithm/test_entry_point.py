@@ -107,9 +107,3 @@ def test_comparators_load_no_network_library(case_folder: Any, tiny_package: Pat
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-
-
-def test_the_entry_point_imports_nothing_heavy_before_it_must() -> None:
-    program = "import sys, algorithm.cli; sys.exit(' '.join({'torch', 'scipy', 'SimpleITK', 'monai'} & set(sys.modules)) or 0)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")

@@ -69,8 +69,11 @@ def test_only_the_mask_of_a_task_with_four_answers(case_folder: Any) -> None:
 
 
 def test_importing_the_package_imports_no_torch() -> None:
+    """Neither does importing the command line, before its options are read."""
     program = (
-        "import sys, algorithm; assert not {'torch', 'SimpleITK', 'numpy'} & set(sys.modules); algorithm.Predictor"
+        "import sys, algorithm; assert not {'torch', 'SimpleITK', 'numpy'} & set(sys.modules)\n"
+        "import algorithm.cli; assert not {'torch', 'scipy', 'SimpleITK', 'monai'} & set(sys.modules)\n"
+        "algorithm.Predictor"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
     with pytest.raises(ImportError):

@@ -64,7 +64,7 @@ def test_value_of_a_weighted_sum() -> None:
 
 
 def test_fraction_of_hpv_positive_phantoms() -> None:
-    """With 300 patients the standard error is 0.02."""
-    cases = draw_cases(CohortOptions(5, ("MDA",), "platform"), 300)
+    """With 100 patients the standard error is 0.036, and the tolerance is three of them."""
+    cases = draw_cases(CohortOptions(5, ("MDA",), "platform"), 100)
     fraction = sum(case.outcome.hpv_positive for case in cases) / len(cases)
-    assert fraction == pytest.approx(HPV_POSITIVE_FRACTION, abs=0.06)
+    assert fraction == pytest.approx(HPV_POSITIVE_FRACTION, abs=0.107)

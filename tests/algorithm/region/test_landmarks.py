@@ -29,16 +29,12 @@ def find_any_brain(coarse: Coarse) -> Brain:
 
 
 @pytest.mark.parametrize("pet", [True, False])
-def test_a_brain_in_its_case_is_found_at_its_centre(pet: bool) -> None:
+def test_centre_and_lower_end_of_a_brain_in_its_case(pet: bool) -> None:
+    """290 - 60 = 230 mm. Sections of 500 mm2 have a radius of 12.6 mm, 1.3 mm above it; slices are 4 mm apart."""
     brain = find_any_brain(Scan().with_brain().coarse(pet=pet))
     assert brain.found_by == "brain case"
     np.testing.assert_allclose(brain.centre_mm, BRAIN_MM, atol=2.0)
-
-
-@pytest.mark.parametrize("pet", [True, False])
-def test_the_lower_end_of_a_brain(pet: bool) -> None:
-    """290 - 60 = 230 mm. Sections of 500 mm2 have a radius of 12.6 mm, 1.3 mm above it; slices are 4 mm apart."""
-    assert find_any_brain(Scan().with_brain().coarse(pet=pet)).lower_mm == pytest.approx(230.0, abs=4.0)
+    assert brain.lower_mm == pytest.approx(230.0, abs=4.0)
 
 
 def test_the_uptake_shows_the_lower_end_of_a_brain_whose_case_is_open_below() -> None:
@@ -125,19 +121,13 @@ def test_a_hot_bladder_in_a_closed_pelvis_is_no_brain(pet: bool) -> None:
     assert localise(scan.case(pet=pet, top_mm=195.0)).found_by == "lung apices"
 
 
-def test_lungs_end_at_their_simulated_height() -> None:
-    """Slices are 4 mm apart and an opening takes up to one of them."""
-    assert find_lung_apex(Scan().coarse()) == pytest.approx(APEX_MM, abs=6.0)
-
-
 def test_lungs_that_the_scan_cuts_have_no_apex() -> None:
     assert find_lung_apex(Scan().coarse(top_mm=20.0)) is None
 
 
 def test_foam_below_a_patient_is_no_lung() -> None:
-    """Foam of a lung's HU lies between the back and a table up to 350 mm; it takes up no FDG.
-
-    Without a PET it counts as lung.
+    """Foam of a lung's HU lies between the back and a table up to 350 mm; it takes up no FDG. Without a PET it counts as
+    lung. The apices are at their simulated height: slices are 4 mm apart, and an opening takes up to one slice.
     """
     scan = Scan()
     x, y, z = make_coordinates()

@@ -10,11 +10,6 @@ from algorithm.region.localise import HALF_WIDTH_MM, MAX_DEPTH_MM, SKIN_MM, Regi
 from tests.algorithm.region.simple_scan import GRID, Scan, make_ball, make_coordinates, make_tube
 
 
-def make_raised_arm(x_mm: float, radius: float) -> np.ndarray:
-    """Make a tube from the shoulder at z = 100 to the top of the scan."""
-    return make_tube(x_mm, radius, 90, 400)
-
-
 def find_region(scan: Scan) -> Region:
     return localise(scan.case())
 
@@ -33,13 +28,14 @@ def test_a_region_reaches_from_above_the_brains_lower_end_to_below_the_apices() 
     assert region.upper_mm[0] - region.lower_mm[0] == 2 * HALF_WIDTH_MM
 
 
-@pytest.mark.parametrize("x_mm", [150, 100, -100])
-def test_one_raised_arm_does_not_move_the_region(x_mm: float) -> None:
+def test_one_raised_arm_does_not_move_the_region() -> None:
     """Arms of 40 mm radius are separate at 150 mm; at 100 mm they lie in the head, 88 mm wide, and touch the neck."""
-    plain = Scan().with_brain()
-    scan = Scan()
-    scan.fill(make_raised_arm(x_mm, 40) & (scan.ct < 0), 40, 0.8).with_brain()
-    assert find_centre_x(find_region(scan)) == pytest.approx(find_centre_x(find_region(plain)), abs=4)
+    expected_mm = find_centre_x(find_region(Scan().with_brain()))
+    for x_mm in (150, -100):
+        scan = Scan()
+        # A tube from the shoulder at z = 100 to the top of the scan.
+        scan.fill(make_tube(x_mm, 40, 90, 400) & (scan.ct < 0), 40, 0.8).with_brain()
+        assert find_centre_x(find_region(scan)) == pytest.approx(expected_mm, abs=4)
 
 
 def test_the_back_of_the_neck_is_in_the_region() -> None:
@@ -55,36 +51,21 @@ def test_the_back_of_the_neck_is_in_the_region() -> None:
     assert region.upper_mm[1] - region.lower_mm[1] <= MAX_DEPTH_MM
 
 
-def make_limb(x_mm: float) -> np.ndarray:
-    return make_tube(x_mm, 70, -398, 398)
-
-
-def make_legs() -> Scan:
+def test_legs_have_no_landmark() -> None:
     scan = Scan()
     scan.ct[:], scan.suv[:] = -1000, 0
     for x_mm in (-80, 80):
-        scan.fill(make_limb(x_mm), 40, 0.6).fill(make_tube(x_mm, 14, -398, 398), 900, 0.4)
-    return scan
-
-
-def test_legs_have_no_landmark() -> None:
-    region = find_region(make_legs())
+        scan.fill(make_tube(x_mm, 70, -398, 398), 40, 0.6).fill(make_tube(x_mm, 14, -398, 398), 900, 0.4)
+    region = find_region(scan)
     assert (region.has_no_landmark, region.sure, region.is_empty) == (True, False, False)
 
 
-def make_shoulders() -> Scan:
-    """Make a trunk from z = -400 to 120, a neck of 60 mm radius to 300 with a spine, and a windpipe below z = 110."""
-    scan = Scan()
-    scan.ct[:], scan.suv[:] = -1000, 0
-    scan.fill(make_tube(0, 130, -398, 120) | make_tube(0, 60, 100, 300), 40, 0.8).fill(
-        make_tube(0, 15, -398, 300), 700, 0.5
-    )
-    return scan.fill(make_tube(40, 8, -398, 110), -1000, 0.0)
-
-
 def test_a_tumour_that_fills_a_neck_without_a_landmark_is_in_the_region() -> None:
-    scan = make_shoulders()
-    tumour = make_tube(0, 40, 180, 230)
+    """A trunk reaches from z = -400 to 120, a neck of 60 mm radius with a spine to 300, a windpipe lies below 110."""
+    scan, tumour = Scan(), make_tube(0, 40, 180, 230)
+    scan.ct[:], scan.suv[:] = -1000, 0
+    scan.fill(make_tube(0, 130, -398, 120) | make_tube(0, 60, 100, 300), 40, 0.8)
+    scan.fill(make_tube(0, 15, -398, 300), 700, 0.5).fill(make_tube(40, 8, -398, 110), -1000, 0.0)
     scan.fill(tumour, 40, 8.0)
     region = find_region(scan)
     assert (region.has_no_landmark, region.sure, region.is_empty) == (True, False, False)

@@ -100,6 +100,7 @@ class InProcessRunner(ProcessRunner):
 @pytest.fixture(autouse=True)
 def evaluate_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "ProcessRunner", InProcessRunner)
+    monkeypatch.setattr(pipeline, "count_usable_cpus", lambda: 1)
 
 
 def list_names(folder: Path) -> list[str]:
