@@ -21,7 +21,7 @@ from contract.images.volumes import Volume, write_mask, write_volume
 from contract.io.files import atomic_folder, write_json
 from contract.platform import INPUTS_JSON, normalise_unicode
 from contract.predictions import make_socket_entry
-from convert.dicom.files import DicomHeader, quiet_pydicom, read_folder, require_libraries, tag_name
+from convert.dicom.files import DicomHeader, format_tag, quiet_pydicom, read_folder, require_libraries
 from convert.dicom.series import choose_series, sort_objects
 from convert.dicom.slices import stack_slices
 from convert.dicom.structures import ReferenceMask, RoiNames, read_structures
@@ -223,7 +223,7 @@ def read_clinical_values(
         if value is not None:
             values[variable.key] = value
         elif any(texts):
-            problem = f"found {tag_name(keyword)} {' and '.join(text or 'absent' for text in texts)}"
+            problem = f"found {format_tag(keyword)} {' and '.join(text or 'absent' for text in texts)}"
             expected = f"one {_EXPECTED[keyword]}" if len(texts) > 1 else _EXPECTED[keyword]
             findings.append(Finding(headers[0].name, problem, expected, f"no {variable.key} in {EHR}.json"))
     return values, findings

@@ -73,9 +73,9 @@ class DemoOptions:
 
     def list_metrics_files(self, task: Algorithm) -> list[Path]:
         """List the `metrics.json` of each team."""
-        return [self.task_dir(task) / team / METRICS_JSON for team in list_teams(task)]
+        return [self.get_task_folder(task) / team / METRICS_JSON for team in list_teams(task)]
 
-    def task_dir(self, task: Algorithm) -> Path:
+    def get_task_folder(self, task: Algorithm) -> Path:
         """Return the folder of a task's results."""
         return self.output / f"task{task.number}"
 
@@ -115,7 +115,7 @@ def _run_steps(demo: DemoOptions, package: Path) -> None:
     _rehearse_all(demo, package)
     for task in demo.edition.algorithms:
         with _log_to(demo, f"task{task.number}-rank.log"):
-            _call_command("rank", *demo.list_metrics_files(task), "--output", demo.task_dir(task))
+            _call_command("rank", *demo.list_metrics_files(task), "--output", demo.get_task_folder(task))
     # These modules load scipy, which --help does not need.
     from hecktor.attainable import read_attainable
     from reporting.analyses.sources import find_results, load_results_profile
@@ -222,7 +222,7 @@ def _start_rehearsal(demo: DemoOptions, package: Path, run: TeamRun, cpus: float
         *("--edition", demo.edition.source, "--task", task.number, *runner, "--api-method", "invoke"),
         *("--cpus", cpus),
         *("--cases", demo.cohort, "--ground-truth", demo.cohort / "ground_truth"),
-        *("--output", demo.task_dir(task) / run.team, "--team", run.team),
+        *("--output", demo.get_task_folder(task) / run.team, "--team", run.team),
         *_list_model_options(task, run.team, package),
     ]
     log = _make_log_path(demo, f"task{task.number}-{run.team}.log")
@@ -297,7 +297,7 @@ def _print_task(demo: DemoOptions, results: TaskResults, attainable: AttainableS
         if best is not None:
             print(f"  {'attainable':<{width}}  {best:.3f}")
     print(replace_unprintable(describe_winner(results)))
-    folder = demo.task_dir(results.task)
+    folder = demo.get_task_folder(results.task)
     print(f"ranks: {folder / 'leaderboard.csv'}; answers and scores of a team: {folder / BASELINE}")
 
 

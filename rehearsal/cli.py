@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     has_references = has_release_layout(options.cases, edition)
     if options.ground_truth is None and not has_references and (options.evaluation_image or options.evaluation_command):
-        options.ground_truth = options.cases / edition.reference_folder(task)
+        options.ground_truth = options.cases / edition.get_reference_folder(task)
     is_scored = has_references or options.ground_truth is not None
     if options.ground_truth is not None:
         _check_ground_truth(options.ground_truth)

@@ -161,7 +161,7 @@ class Edition(Document):
         """Whether a release has a folder for each task: there are several algorithms of CT and PET."""
         return len(self.algorithms) > 1 and not any(socket.modality == MR for socket in self.inputs.values())
 
-    def reference_folder(self, algorithm: Algorithm) -> str:
+    def get_reference_folder(self, algorithm: Algorithm) -> str:
         """Return the name of the folder of an algorithm's reference masks in a cohort.
 
         All algorithms share one folder if their masks are on the grid of the same scan.

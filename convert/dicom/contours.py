@@ -132,10 +132,10 @@ def _is_inside(inner: _Area, outer: _Area) -> bool:
     if np.any(inner.filled & ~outer.interior):
         return False
     within: _Mask = points_in_poly(points, outer.contour.points)  # type: ignore[no-untyped-call]
-    return bool(within.all()) and bool(_distances(points, outer.contour.points).min() > MAX_OUTLINE_DISTANCE)
+    return bool(within.all()) and bool(_compute_distances(points, outer.contour.points).min() > MAX_OUTLINE_DISTANCE)
 
 
-def _distances(points: _Points, contour: _Points) -> _Points:
+def _compute_distances(points: _Points, contour: _Points) -> _Points:
     """Compute the distance of each point from the contour."""
     start = contour[None]
     step = np.roll(contour, -1, axis=0)[None] - start

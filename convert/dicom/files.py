@@ -133,7 +133,7 @@ def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
     with _open_reader(header.name) as dcmread:
         dataset = dcmread(header.path, force=True)
         if "PixelData" not in dataset:
-            raise InputError(header.name, f"found no {tag_name('PixelData')}", "a complete file")
+            raise InputError(header.name, f"found no {format_tag('PixelData')}", "a complete file")
         _set_transfer_syntax(dataset)
         return np.asarray(dataset.pixel_array)
 
@@ -236,7 +236,7 @@ class DicomHeader:
         """Return the value of an attribute; raise `InputError` if it is absent or empty."""
         value = self.get(keyword)
         if value is None:
-            raise InputError(self.name, f"found no {tag_name(keyword)}", expected)
+            raise InputError(self.name, f"found no {format_tag(keyword)}", expected)
         return value
 
     def get_number(self, keyword: str) -> float | None:
@@ -249,7 +249,7 @@ class DicomHeader:
         except (TypeError, ValueError):
             number = math.nan
         if not math.isfinite(number):
-            raise InputError(self.name, f"found {tag_name(keyword)} {str(value)[:40]!r}", "a number")
+            raise InputError(self.name, f"found {format_tag(keyword)} {str(value)[:40]!r}", "a number")
         return number
 
     def require_number(self, keyword: str, expected: str) -> float:
@@ -268,7 +268,7 @@ class DicomHeader:
         except (TypeError, ValueError):
             numbers = ()
         if len(numbers) != (count or len(values)) or not all(map(math.isfinite, numbers)):
-            raise InputError(self.name, f"found {tag_name(keyword)} {str(value)[:60]}", expected)
+            raise InputError(self.name, f"found {format_tag(keyword)} {str(value)[:60]}", expected)
         return numbers
 
     def items(self, keyword: str) -> tuple[DicomHeader, ...]:
@@ -295,7 +295,7 @@ class DicomHeader:
         try:
             return self.dataset.get(keyword)
         except Exception as problem:  # noqa: BLE001  values are parsed here, which raises many types in damaged files
-            raise InputError(self.name, f"{tag_name(keyword)} cannot be read ({problem})", "a valid value") from None
+            raise InputError(self.name, f"{format_tag(keyword)} cannot be read ({problem})", "a valid value") from None
 
 
 def read_shared(headers: Sequence[DicomHeader], what: str, read: Callable[[DicomHeader], _Value]) -> _Value:
@@ -313,7 +313,7 @@ def read_shared(headers: Sequence[DicomHeader], what: str, read: Callable[[Dicom
     return first
 
 
-def tag_name(keyword: str) -> str:
+def format_tag(keyword: str) -> str:
     """Return keyword and tag of an attribute, such as `PatientWeight (0010,1030)`."""
     from pydicom.datadict import tag_for_keyword
 

@@ -219,10 +219,13 @@ def _choose_ct(study: Study, pet: ImageSeries, name: str | None) -> tuple[ImageS
         return _choose_by_name(study.ct, name, "CT", "--ct-series")
     if len(study.ct) == 1:
         return study.ct[0], {}
-    pet_box = _bounding_box_mm(pet)
+    pet_box = _compute_bounding_box_mm(pet)
     criteria = (
         ("frame of reference of the PET", lambda series: float(series.frame_of_reference == pet.frame_of_reference)),
-        ("largest overlap with the PET", lambda series: round(_overlap_fraction(_bounding_box_mm(series), pet_box), 1)),
+        (
+            "largest overlap with the PET",
+            lambda series: round(_compute_overlap_fraction(_compute_bounding_box_mm(series), pet_box), 1),
+        ),
         *_COMMON,
     )
     return _choose_by_rank(study.ct, criteria, "CT", "--ct-series")
@@ -274,13 +277,13 @@ def _choose_by_rank(
     return chosen, reasons
 
 
-def _bounding_box_mm(series: ImageSeries) -> npt.NDArray[np.float64]:
+def _compute_bounding_box_mm(series: ImageSeries) -> npt.NDArray[np.float64]:
     """Compute the lowest and highest corner of a series in patient space, shape (2, 3)."""
     corners = np.concatenate([SlicePlane.from_header(header).corners_mm() for header in series.headers])
     return np.array([corners.min(axis=0), corners.max(axis=0)])
 
 
-def _overlap_fraction(box: npt.NDArray[np.float64], pet_box: npt.NDArray[np.float64]) -> float:
+def _compute_overlap_fraction(box: npt.NDArray[np.float64], pet_box: npt.NDArray[np.float64]) -> float:
     """Compute the fraction of the PET's volume that lies in `box`."""
     common = np.minimum(box[1], pet_box[1]) - np.maximum(box[0], pet_box[0])
     return float(np.prod(np.clip(common, 0, None)) / np.prod(np.maximum(pet_box[1] - pet_box[0], 1e-6)))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from contract.errors import InputError
 from contract.images.geometry import Geometry
-from convert.dicom.files import DicomHeader, tag_name
+from convert.dicom.files import DicomHeader, format_tag
 
 _Vector = npt.NDArray[np.float64]
 # Slices at a smaller distance are at the same position.
@@ -53,13 +53,13 @@ class SlicePlane:
         position = np.array(header.require_numbers("ImagePositionPatient", 3, "x, y, z in mm"))
         cosines = np.array(header.require_numbers("ImageOrientationPatient", 6, "two unit vectors")).reshape(2, 3)
         if np.abs(cosines @ cosines.T - np.eye(2)).max() > _COSINE_TOLERANCE:
-            problem = f"found {tag_name('ImageOrientationPatient')} {header.text('ImageOrientationPatient')}"
+            problem = f"found {format_tag('ImageOrientationPatient')} {header.text('ImageOrientationPatient')}"
             raise InputError(header.name, problem, "perpendicular unit vectors")
         x_axis = cosines[0] / np.linalg.norm(cosines[0])
         y_axis = cosines[1] - (cosines[1] @ x_axis) * x_axis
         rows_mm, columns_mm = header.require_numbers("PixelSpacing", 2, "distances of rows and columns in mm")
         if min(rows_mm, columns_mm) <= 0:
-            problem = f"found {tag_name('PixelSpacing')} {rows_mm:g}, {columns_mm:g}"
+            problem = f"found {format_tag('PixelSpacing')} {rows_mm:g}, {columns_mm:g}"
             raise InputError(header.name, problem, "positive distances in mm")
         size = (int(header.require_number("Columns", "an image")), int(header.require_number("Rows", "an image")))
         return cls(header, position, x_axis, y_axis / np.linalg.norm(y_axis), (columns_mm, rows_mm), size)
@@ -125,7 +125,7 @@ def _check_same_grid(first: SlicePlane, plane: SlicePlane) -> None:
         ("Columns", first.size[0] != plane.size[0]),
     ):
         if differs:
-            problem = f"found {tag_name(keyword)} {plane.header.text(keyword)}"
+            problem = f"found {format_tag(keyword)} {plane.header.text(keyword)}"
             expected = f"{first.header.text(keyword)} as in {first.header.name} of the same series"
             raise InputError(plane.header.name, problem, expected)
 

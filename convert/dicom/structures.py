@@ -17,7 +17,7 @@ from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
 from contract.platform import normalise_unicode
 from convert.dicom.contours import Contour, draw_contours
-from convert.dicom.files import DicomHeader, tag_name
+from convert.dicom.files import DicomHeader, format_tag
 from convert.dicom.series import ImageSeries
 
 # Names in lower case without blanks and punctuation, such as gtvp, gtvt1, gtvprimary, gtvn2, gtvnodeleft.
@@ -170,8 +170,8 @@ def match_contours(header: DicomHeader, names: RoiNames) -> RoiContours:
     count_of = Counter(item.get_number("ReferencedROINumber") for item in items)
     wanted = [roi for roi in structures if names.find_label(roi.text("ROIName")) != labels.BACKGROUND]
     if wanted and count_of[None]:
-        problem = f"found {count_of[None]} of {len(items)} items of {tag_name('ROIContourSequence')} without"
-        raise InputError(header.name, f"{problem} {tag_name('ReferencedROINumber')}", "the number of their structure")
+        problem = f"found {count_of[None]} of {len(items)} items of {format_tag('ROIContourSequence')} without"
+        raise InputError(header.name, f"{problem} {format_tag('ReferencedROINumber')}", "the number of their structure")
     doubtful = [number for number, count in count_of.items() if number not in names_of or count > 1]
     for structure in wanted:
         _check_number(structure, names_of, count_of, doubtful)
@@ -197,13 +197,13 @@ def _check_number(
     name, number = structure.text("ROIName"), structure.get_number("ROINumber")
     expected = "one number for each structure and its contours (export the structure set again)"
     if number is None:
-        raise InputError(structure.name, f"found no {tag_name('ROINumber')} of {name!r}", expected)
+        raise InputError(structure.name, f"found no {format_tag('ROINumber')} of {name!r}", expected)
     if len(names_of[number]) > 1:
         shared = ", ".join(map(repr, names_of[number]))
-        raise InputError(structure.name, f"found {tag_name('ROINumber')} {number:g} of {shared}", expected)
+        raise InputError(structure.name, f"found {format_tag('ROINumber')} {number:g} of {shared}", expected)
     count = count_of.get(number, 0)
     if count > 1:
-        problem = f"found {count} items of {tag_name('ROIContourSequence')} with number {number:g} of {name!r}"
+        problem = f"found {count} items of {format_tag('ROIContourSequence')} with number {number:g} of {name!r}"
         raise InputError(structure.name, problem, expected)
     if not count and doubtful:
         listed = ", ".join(f"{doubt:g}" for doubt in doubtful if doubt is not None)
@@ -243,7 +243,7 @@ def _check_frame(roi: DicomHeader, header: DicomHeader, ct: ImageSeries) -> tupl
         return True, []
     is_on_ct = not frame or frame in frames_of_ct
     fault = "that is not the CT's" if frame else "absent, while the set has other frames of reference"
-    problem = f"found {tag_name(keyword)} of {name!r} {fault}"
+    problem = f"found {format_tag(keyword)} of {name!r} {fault}"
     action = "assumed to be aligned" if is_on_ct else "left out"
     return is_on_ct, [Finding(roi.name, problem, f"the frame of reference of CT {ct.description!r}", action)]
 
@@ -263,7 +263,7 @@ def _select_drawable(contours: Sequence[DicomHeader], roi: str, grid: Geometry) 
         kind = contour.text("ContourGeometricType").upper()
         plain = kind.replace("_", "")
         if plain not in _CLOSED_TYPES:
-            rejected[kind or f"without {tag_name('ContourGeometricType')}"] += 1
+            rejected[kind or f"without {format_tag('ContourGeometricType')}"] += 1
             continue
         points = _read_points(contour, roi, grid)
         if points is None:
@@ -315,7 +315,7 @@ def _read_points(contour: DicomHeader, roi: str, grid: Geometry) -> npt.NDArray[
     """Read the points of a contour as voxel indices (x, y, z), shape (n, 3); None for fewer than three points."""
     points_mm = np.array(contour.require_numbers("ContourData", None, "x, y, z of its points in mm"))
     if points_mm.size % 3:
-        problem = f"{tag_name('ContourData')} of {roi!r} has {points_mm.size} numbers"
+        problem = f"{format_tag('ContourData')} of {roi!r} has {points_mm.size} numbers"
         raise InputError(contour.name, problem, "x, y, z of three or more points")
     if points_mm.size < 9:
         return None

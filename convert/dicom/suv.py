@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from contract.errors import Finding, InputError
-from convert.dicom.files import DicomHeader, read_shared, tag_name
+from convert.dicom.files import DicomHeader, format_tag, read_shared
 from convert.dicom.times import compute_count_moment, find_injection, find_scan_start
 
 F18_HALF_LIFE_S: Final = 6586.2
@@ -54,7 +54,7 @@ def compute_suv_scale(headers: Sequence[DicomHeader]) -> SuvScale:
         return _scale_philips_counts(headers, findings)
     if units != "BQML":
         expected = "BQML, CNTS with Philips' factors, GML or CM2ML"
-        raise InputError(first.name, f"found {tag_name('Units')} {units}", expected)
+        raise InputError(first.name, f"found {format_tag('Units')} {units}", expected)
     scale = _compute_suv_per_becquerel(headers)
     return SuvScale(scale.factors, f"Bq/ml, {scale.derivation}", (*findings, *scale.findings))
 
@@ -64,7 +64,7 @@ def _check_corrections(headers: Sequence[DicomHeader], *, is_activity: bool) -> 
 
     An activity with DecayCorrection NONE is corrected for decay here, so its CorrectedImage must not list DECY.
     """
-    name = tag_name("CorrectedImage")
+    name = format_tag("CorrectedImage")
     first = headers[0]
     expected = "ATTN and DECY (corrected for attenuation and decay)"
     has_uncorrected_decay = is_activity and first.text("DecayCorrection").upper() == "NONE"
@@ -86,11 +86,11 @@ def _scale_stored_suv(headers: Sequence[DicomHeader], units: str, findings: tupl
     allowed = _SUV_TYPES[units]
     suv_type = first.text("SUVType").upper() or allowed[0]
     if suv_type not in allowed:
-        expected = f"{' or '.join(allowed)} with {tag_name('Units')} {units}"
-        raise InputError(first.name, f"found {tag_name('SUVType')} {suv_type}", expected)
+        expected = f"{' or '.join(allowed)} with {format_tag('Units')} {units}"
+        raise InputError(first.name, f"found {format_tag('SUVType')} {suv_type}", expected)
     if suv_type == "BW":
         return SuvScale((1.0,) * len(headers), "stored as SUV (GML)", findings)
-    weight = read_shared(headers, tag_name("PatientWeight"), read_weight_kg)
+    weight = read_shared(headers, format_tag("PatientWeight"), read_weight_kg)
     measure = read_shared(
         headers, f"a body measure {suv_type}", lambda header: compute_body_measure(header, suv_type)[0]
     )
@@ -108,7 +108,7 @@ def _scale_philips_counts(headers: Sequence[DicomHeader], findings: tuple[Findin
     activity_factors = [_read_philips_factor(header, 0x09) for header in headers]
     if not all(activity_factors):
         index = next(index for index, factor in enumerate(activity_factors) if not factor)
-        problem = f"found {tag_name('Units')} CNTS without (7053,1000) and (7053,1009)"
+        problem = f"found {format_tag('Units')} CNTS without (7053,1000) and (7053,1009)"
         raise InputError(headers[index].name, problem, "Philips' SUV factor or activity factor")
     scale = _compute_suv_per_becquerel(headers)
     factors = tuple(factor * suv for factor, suv in zip(activity_factors, scale.factors, strict=True))
@@ -131,9 +131,9 @@ def _compute_suv_per_becquerel(headers: Sequence[DicomHeader]) -> SuvScale:
     It is the body weight in g divided by the dose in Bq at the time to which the pixels are corrected.
     """
     first = headers[0]
-    weight = read_shared(headers, tag_name("PatientWeight"), read_weight_kg)
+    weight = read_shared(headers, format_tag("PatientWeight"), read_weight_kg)
     dose_bq = read_shared(
-        headers, tag_name("RadionuclideTotalDose"), lambda header: _read_dose_bq(_read_injected_drug(header))[0]
+        headers, format_tag("RadionuclideTotalDose"), lambda header: _read_dose_bq(_read_injected_drug(header))[0]
     )
     _, findings = _read_dose_bq(_read_injected_drug(first))
     correction = str(_read_uniform(headers, "DecayCorrection", "START, ADMIN or NONE")).strip().upper()
@@ -142,10 +142,10 @@ def _compute_suv_per_becquerel(headers: Sequence[DicomHeader]) -> SuvScale:
         factors = (weight * 1000 / dose_bq,) * len(headers)
         return SuvScale(factors, f"{shown}, corrected to the injection (ADMIN)", tuple(findings))
     if correction not in ("START", "NONE"):
-        problem = f"found {tag_name('DecayCorrection')} {correction}"
+        problem = f"found {format_tag('DecayCorrection')} {correction}"
         raise InputError(first.name, problem, "START, ADMIN or NONE")
     half_life_s = read_shared(
-        headers, tag_name("RadionuclideHalfLife"), lambda header: _read_half_life_s(_read_injected_drug(header))
+        headers, format_tag("RadionuclideHalfLife"), lambda header: _read_half_life_s(_read_injected_drug(header))
     )
     if correction == "START":
         start = find_scan_start(headers, half_life_s)
@@ -180,13 +180,13 @@ def _read_injected_drug(header: DicomHeader) -> DicomHeader:
     header.require(keyword, "dose and time of injection")
     items = header.items(keyword)
     if len(items) != 1:
-        raise InputError(header.name, f"found {len(items)} items in {tag_name(keyword)}", "one injection")
+        raise InputError(header.name, f"found {len(items)} items in {format_tag(keyword)}", "one injection")
     return items[0]
 
 
 def _read_dose_bq(item: DicomHeader) -> tuple[float, list[Finding]]:
     """Read the injected dose; a dose in MBq is converted with a finding."""
-    name = tag_name("RadionuclideTotalDose")
+    name = format_tag("RadionuclideTotalDose")
     dose = item.require_number("RadionuclideTotalDose", "the injected dose in Bq")
     if 1 <= dose < _MAX_DOSE_MBQ:
         return dose * 1e6, [Finding(item.name, f"found {name} {dose:g}", "a dose in Bq", "assumed to be in MBq")]
@@ -197,7 +197,7 @@ def _read_dose_bq(item: DicomHeader) -> tuple[float, list[Finding]]:
 
 def _read_half_life_s(item: DicomHeader) -> float:
     """Read the half-life in seconds; it may be absent if the tracer is labelled with F-18."""
-    name = tag_name("RadionuclideHalfLife")
+    name = format_tag("RadionuclideHalfLife")
     half_life = item.get_number("RadionuclideHalfLife")
     is_f18 = _is_f18(item)
     if half_life is None and is_f18:
@@ -230,7 +230,7 @@ def _check_uniform(headers: Sequence[DicomHeader], keyword: str) -> None:
     for header in headers:
         value = header.text(keyword) or "absent"
         if value != first:
-            raise InputError(header.name, f"found {tag_name(keyword)} {value}", f"{first} as in {headers[0].name}")
+            raise InputError(header.name, f"found {format_tag(keyword)} {value}", f"{first} as in {headers[0].name}")
 
 
 _WEIGHT_RANGE_KG: Final = (2.0, 500.0)
@@ -270,7 +270,7 @@ def read_weight_kg(header: DicomHeader) -> float:
     """Read PatientWeight; raise `InputError` if it is absent or impossible."""
     weight = header.require_number("PatientWeight", "the weight in kg")
     if not _WEIGHT_RANGE_KG[0] <= weight <= _WEIGHT_RANGE_KG[1]:
-        raise InputError(header.name, f"found {tag_name('PatientWeight')} {weight:g}", "the weight in kg")
+        raise InputError(header.name, f"found {format_tag('PatientWeight')} {weight:g}", "the weight in kg")
     return weight
 
 
@@ -290,14 +290,14 @@ def compute_body_measure(header: DicomHeader, suv_type: str) -> tuple[float, tup
     weight = read_weight_kg(header)
     height = header.require_number("PatientSize", "the height in m")
     if not _HEIGHT_RANGE_M[0] <= height <= _HEIGHT_RANGE_M[1]:
-        raise InputError(header.name, f"found {tag_name('PatientSize')} {height:g}", "the height in m")
+        raise InputError(header.name, f"found {format_tag('PatientSize')} {height:g}", "the height in m")
     findings: tuple[Finding, ...] = ()
     sex = "F" if suv_type == "BSA" else header.text("PatientSex").upper()
     if sex == "O":
-        problem = f"found {tag_name('PatientSex')} O"
+        problem = f"found {format_tag('PatientSex')} O"
         findings = (Finding(header.name, problem, f"M or F for {suv_type}", "the mean of both formulas is used"),)
     elif sex not in formulas:
-        problem = f"{tag_name('PatientSex')} {sex}" if sex else f"no {tag_name('PatientSex')}"
+        problem = f"{format_tag('PatientSex')} {sex}" if sex else f"no {format_tag('PatientSex')}"
         raise InputError(header.name, f"found {problem}", f"M, F or O for SUV by {suv_type}")
     formulas_of_sex = formulas.values() if sex == "O" else (formulas[sex],)
     measure = sum(formula(weight, height * 100) for formula in formulas_of_sex) / len(formulas_of_sex)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from contract.errors import Finding, InputError
-from convert.dicom.files import DicomHeader, read_shared, tag_name
+from convert.dicom.files import DicomHeader, format_tag, read_shared
 
 MAX_UPTAKE_TIME: Final = timedelta(hours=6)
 _DAY: Final = timedelta(days=1)
@@ -54,16 +54,16 @@ def find_scan_start(headers: Sequence[DicomHeader], half_life_s: float) -> ScanS
     read_shared(headers, "a decay correction to", lambda header: (start := _read_start(header)) and start.moment)
     if recorded is not None:
         return recorded
-    read_shared(headers, tag_name("SeriesTime"), lambda header: _read_moment(header, ("SeriesDate",), "SeriesTime"))
+    read_shared(headers, format_tag("SeriesTime"), lambda header: _read_moment(header, ("SeriesDate",), "SeriesTime"))
     series = _read_series_moment(first)
     acquisitions = [(moment, header) for header in headers if (moment := _find_acquisition(header, series)) is not None]
     if acquisitions and len(acquisitions) < len(headers):
         without_time = next(header for header in headers if _find_acquisition(header, series) is None)
-        raise InputError(without_time.name, f"found no {tag_name('AcquisitionTime')}", "one, as in the other slices")
+        raise InputError(without_time.name, f"found no {format_tag('AcquisitionTime')}", "one, as in the other slices")
     first_acquisition = min((moment for moment, _ in acquisitions), default=None)
     if first_acquisition is None:
         if series is None:
-            names = f"{tag_name('SeriesTime')} and no {tag_name('AcquisitionTime')}"
+            names = f"{format_tag('SeriesTime')} and no {format_tag('AcquisitionTime')}"
             raise InputError(first.name, f"found no {names}", "one")
         return ScanStart(series, "SeriesTime")
     if series is not None and abs(series - first_acquisition) <= _SECOND:
@@ -90,7 +90,7 @@ def _compare_series_time(
     delay_s = (series - start).total_seconds()
     change = math.expm1(-math.log(2) * delay_s / half_life_s)
     difference = f"{abs(delay_s) / 60:.1f} min {'after' if delay_s > 0 else 'before'}"
-    problem = f"{tag_name('SeriesTime')} {series:%H:%M:%S} is {difference}"
+    problem = f"{format_tag('SeriesTime')} {series:%H:%M:%S} is {difference}"
     problem += " the start by AcquisitionTime and FrameReferenceTime"
     return (Finding(first.name, problem, action=f"this start is used, SUV {change:+.1%} compared with SeriesTime"),)
 
@@ -98,7 +98,7 @@ def _compare_series_time(
 def _read_start(header: DicomHeader) -> ScanStart | None:
     """Read the start from DecayCorrectionDateTime or the vendor's private attribute; None if both are absent."""
     text = header.text("DecayCorrectionDateTime")
-    source = tag_name("DecayCorrectionDateTime")
+    source = format_tag("DecayCorrectionDateTime")
     manufacturer = header.text("Manufacturer").upper()
     for vendor, group, creator, element, name in _VENDOR_STARTS:
         if not text and (vendor in manufacturer or not manufacturer):
@@ -125,13 +125,13 @@ def _compute_start(acquisitions: Sequence[tuple[datetime, DicomHeader]], half_li
         delay = _compute_count_delay(header, half_life_s)
         if reference_ms is None or delay is None:
             missing = "FrameReferenceTime" if reference_ms is None else "ActualFrameDuration"
-            raise _UnknownStartError(f"found no {tag_name(missing)}")
+            raise _UnknownStartError(f"found no {format_tag(missing)}")
         starts.append(moment - timedelta(milliseconds=reference_ms) + (timedelta() if _is_ge(header) else delay))
     earliest, latest = min(starts), max(starts)
     first_acquisition = min(moment for moment, _ in acquisitions)
     is_plausible = first_acquisition - MAX_UPTAKE_TIME <= earliest <= first_acquisition + _SECOND
     if latest - earliest > 5 * _SECOND or not is_plausible:
-        name = tag_name("FrameReferenceTime")
+        name = format_tag("FrameReferenceTime")
         raise _UnknownStartError(f"found {name} that puts the start at {earliest:%H:%M:%S} to {latest:%H:%M:%S}")
     return earliest
 
@@ -155,7 +155,7 @@ def compute_count_moment(header: DicomHeader, half_life_s: float) -> datetime:
     moment = _find_acquisition(header, _read_series_moment(header))
     delay = _compute_count_delay(header, half_life_s)
     if moment is None or delay is None:
-        missing = tag_name("AcquisitionTime" if moment is None else "ActualFrameDuration")
+        missing = format_tag("AcquisitionTime" if moment is None else "ActualFrameDuration")
         raise InputError(header.name, f"found no {missing}", "time and duration of a PET without decay correction")
     return moment + delay
 
@@ -184,17 +184,17 @@ def find_injection(header: DicomHeader, item: DicomHeader, scan: datetime) -> tu
     keyword = "RadiopharmaceuticalStartDateTime"
     text = item.text(keyword)
     if text:
-        moment = _convert_to_local(_parse_date_time(item, text, tag_name(keyword)), text, header)
+        moment = _convert_to_local(_parse_date_time(item, text, format_tag(keyword)), text, header)
         if timedelta(0) <= scan - moment <= MAX_UPTAKE_TIME:
             return moment, []
         time_of_day = moment.time()
     else:
         keyword = "RadiopharmaceuticalStartTime"
         start = item.require(keyword, "the time of injection")
-        time_of_day = _parse_date_time(item, _ANY_DATE + str(start).strip(), tag_name(keyword)).time()
+        time_of_day = _parse_date_time(item, _ANY_DATE + str(start).strip(), format_tag(keyword)).time()
     same_day = datetime.combine(scan.date(), time_of_day)
     injection_time = same_day if same_day <= scan else same_day - _DAY
-    problem = f"{tag_name(keyword)} {text or time_of_day} for a scan at {scan}"
+    problem = f"{format_tag(keyword)} {text or time_of_day} for a scan at {scan}"
     if scan - injection_time > MAX_UPTAKE_TIME:
         raise InputError(header.name, f"found {problem}", "an injection at most 6 hours before the scan")
     findings = [Finding(header.name, problem, action="only its time of day is used")] if text else []
@@ -209,7 +209,7 @@ def _find_acquisition(header: DicomHeader, series: datetime | None) -> datetime 
     """Return the start of a slice's acquisition, by AcquisitionTime or else by AcquisitionDateTime."""
     text = header.text("AcquisitionDateTime")
     if text and not header.text("AcquisitionTime"):
-        return _convert_to_local(_parse_date_time(header, text, tag_name("AcquisitionDateTime")), text, header)
+        return _convert_to_local(_parse_date_time(header, text, format_tag("AcquisitionDateTime")), text, header)
     moment = _read_moment(
         header, ("AcquisitionDate", "AcquisitionDateTime", "SeriesDate", "StudyDate"), "AcquisitionTime"
     )
@@ -224,7 +224,7 @@ def _read_moment(header: DicomHeader, dates: Sequence[str], time: str) -> dateti
         return None
     texts = (header.text(date).replace(".", "")[:8] for date in dates)
     date = next((text for text in texts if text), _ANY_DATE)
-    return _parse_date_time(header, date + header.text(time), tag_name(time))
+    return _parse_date_time(header, date + header.text(time), format_tag(time))
 
 
 def _parse_date_time(header: DicomHeader, text: str, what: str) -> datetime:

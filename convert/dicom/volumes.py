@@ -14,7 +14,7 @@ from contract.editions.inputs import CT_PLANNING, RT_DOSE
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import MAX_VOXELS, Volume
-from convert.dicom.files import DicomHeader, read_pixels, tag_name
+from convert.dicom.files import DicomHeader, format_tag, read_pixels
 from convert.dicom.series import ImageSeries
 from convert.dicom.slices import SlicePlane, SliceStack, stack_slices
 from convert.dicom.suv import SuvScale
@@ -53,7 +53,7 @@ def read_ct(stack: SliceStack) -> tuple[Volume, tuple[Finding, ...]]:
         if padding is not None and max(padding) * slope + intercept <= _MAX_PADDING_HU:
             hu[(stored >= padding[0]) & (stored <= padding[1])] = PADDING_HU
         elif padding is not None and not findings:
-            problem = f"{tag_name('PixelPaddingValue')} {padding[1]} is {max(padding) * slope + intercept:g} HU"
+            problem = f"{format_tag('PixelPaddingValue')} {padding[1]} is {max(padding) * slope + intercept:g} HU"
             findings.append(Finding(header.name, problem, "air", "not treated as padding"))
         array[index] = np.rint(np.clip(hu, limits.min, limits.max))
     return Volume(array, stack.geometry), tuple(findings)
@@ -85,7 +85,7 @@ def _read_slice(header: DicomHeader, stack: SliceStack) -> tuple[npt.NDArray[Any
     """Read stored values, rescale slope and rescale intercept of a slice."""
     slope = header.require_number("RescaleSlope", "the slope from stored values to HU or activity")
     if slope <= 0:
-        raise InputError(header.name, f"found {tag_name('RescaleSlope')} {slope:g}", "a number above 0")
+        raise InputError(header.name, f"found {format_tag('RescaleSlope')} {slope:g}", "a number above 0")
     intercept = header.require_number("RescaleIntercept", "the intercept from stored values to HU or activity")
     stored = read_pixels(header)
     if stored.shape != stack.geometry.array_shape[1:]:
@@ -156,7 +156,7 @@ def read_radiotherapy(
         planning_ct, ct_findings = read_ct(stack_slices(series.headers))
         images[CT_PLANNING] = SeriesVolume(planning_ct, series.uid)
         findings = (*findings, *ct_findings)
-    name = tag_name("FrameOfReferenceUID")
+    name = format_tag("FrameOfReferenceUID")
     problem = (
         f"another {name} than the CT has" if frame and ct.frame_of_reference else f"no {name} of the dose or the CT"
     )
@@ -175,10 +175,10 @@ def _choose_dose(doses: Sequence[DicomHeader]) -> tuple[DicomHeader | None, tupl
     for dose in doses:
         summation, kind = dose.text("DoseSummationType").upper(), dose.text("DoseType").upper()
         if summation not in ("PLAN", "MULTI_PLAN", ""):
-            lines.append(f"RT dose {dose.name}: {tag_name('DoseSummationType')} {summation}")
+            lines.append(f"RT dose {dose.name}: {format_tag('DoseSummationType')} {summation}")
         elif kind not in ("PHYSICAL", "EFFECTIVE", ""):
             differences.append(dose)
-            lines.append(f"RT dose {dose.name}: {tag_name('DoseType')} {kind}")
+            lines.append(f"RT dose {dose.name}: {format_tag('DoseType')} {kind}")
         else:
             plans.append(dose)
     if len(plans) > 1:
@@ -187,7 +187,7 @@ def _choose_dose(doses: Sequence[DicomHeader]) -> tuple[DicomHeader | None, tupl
     if differences and not plans:
         kind = differences[0].text("DoseType")
         expected = "PHYSICAL; without a dose of the plan, remove this file"
-        raise InputError(differences[0].name, f"found {tag_name('DoseType')} {kind}", expected)
+        raise InputError(differences[0].name, f"found {format_tag('DoseType')} {kind}", expected)
     return (plans[0] if plans else None), tuple(lines)
 
 
@@ -195,11 +195,11 @@ def _check_dose(header: DicomHeader, dose: Volume) -> tuple[Finding, ...]:
     """Return findings for an effective dose, and for a highest dose that is implausible for a plan."""
     findings = []
     if header.text("DoseType").upper() == "EFFECTIVE":
-        findings.append(Finding(header.name, f"found {tag_name('DoseType')} EFFECTIVE", "PHYSICAL", "used unchanged"))
+        findings.append(Finding(header.name, f"found {format_tag('DoseType')} EFFECTIVE", "PHYSICAL", "used unchanged"))
     highest, (low, high) = float(dose.array.max()), _MAX_DOSE_RANGE_GY
     if not low <= highest <= high:
         problem = f"found a highest dose of {highest:g} Gy"
-        expected = f"{low:g} to {high:g} Gy; check {tag_name('DoseGridScaling')} and {tag_name('DoseUnits')}"
+        expected = f"{low:g} to {high:g} Gy; check {format_tag('DoseGridScaling')} and {format_tag('DoseUnits')}"
         findings.append(Finding(header.name, problem, expected, "used unchanged"))
     return tuple(findings)
 
@@ -213,10 +213,10 @@ def read_dose(header: DicomHeader) -> Volume:
     """
     units = str(header.require("DoseUnits", "GY")).strip().upper()
     if units != "GY":
-        raise InputError(header.name, f"found {tag_name('DoseUnits')} {units}", "GY")
+        raise InputError(header.name, f"found {format_tag('DoseUnits')} {units}", "GY")
     scaling = header.require_number("DoseGridScaling", "the factor to Gy")
     if scaling <= 0:
-        raise InputError(header.name, f"found {tag_name('DoseGridScaling')} {scaling:g}", "a number above 0")
+        raise InputError(header.name, f"found {format_tag('DoseGridScaling')} {scaling:g}", "a number above 0")
     stored = read_pixels(header)
     if stored.ndim != 3:
         raise InputError(header.name, f"found {stored.ndim} dimensions", "a dose of several planes")
@@ -227,7 +227,7 @@ def read_dose(header: DicomHeader) -> Volume:
     order = np.argsort(offsets)
     gaps = np.diff(offsets[order])
     if gaps.min() < _TOLERANCE_MM or np.ptp(gaps) > _TOLERANCE_MM:
-        problem = f"{tag_name('GridFrameOffsetVector')} has distances from {gaps.min():g} to {gaps.max():g} mm"
+        problem = f"{format_tag('GridFrameOffsetVector')} has distances from {gaps.min():g} to {gaps.max():g} mm"
         raise InputError(header.name, problem, "equal distances")
     _check_first_offset(header, plane, float(offsets[0]))
     origin = plane.position_mm + (offsets[order[0]] - offsets[0]) * plane.normal
@@ -250,6 +250,6 @@ def _check_first_offset(header: DicomHeader, plane: SlicePlane, offset_mm: float
     is_upright = float(plane.normal[2]) > 1 - _TOLERANCE_COSINE
     if abs(offset_mm) <= _TOLERANCE_MM or (is_upright and abs(offset_mm - height_mm) <= _TOLERANCE_MM):
         return
-    problem = f"found {tag_name('GridFrameOffsetVector')} that begins with {offset_mm:g}"
+    problem = f"found {format_tag('GridFrameOffsetVector')} that begins with {offset_mm:g}"
     expected = f"0 or {height_mm:g}, the height of the first plane" if is_upright else "0"
     raise InputError(header.name, problem, expected)

@@ -29,8 +29,8 @@ from evaluation.editions.document import (
     list_scheme_metrics,
     resolve_metrics,
 )
-from evaluation.metrics.classification import class_metrics, select_counted_classes
-from evaluation.metrics.masks import mask_metrics
+from evaluation.metrics.classification import list_class_metrics, select_counted_classes
+from evaluation.metrics.masks import list_mask_metrics
 from evaluation.metrics.rules import RULES_OF_KIND, SIGNED_RANK, MaskRules, Metric, RiskRules, Rules
 from evaluation.metrics.survival import RISK_METRICS
 
@@ -56,11 +56,11 @@ class AnswerProfile:
     def metrics(self) -> dict[str, Metric]:
         """Return the metrics that the rules measure, by name without the prefix."""
         if isinstance(self.rules, MaskRules):
-            metrics = mask_metrics(self.rules.surfaces)
+            metrics = list_mask_metrics(self.rules.surfaces)
         elif isinstance(self.rules, RiskRules):
             metrics = RISK_METRICS
         else:
-            metrics = class_metrics(select_counted_classes(self.answer, self.rules))
+            metrics = list_class_metrics(select_counted_classes(self.answer, self.rules))
         return {metric.name: metric for metric in metrics}
 
 

@@ -140,7 +140,7 @@ def calibration_table(positive: Booleans, probability: Floats) -> list[dict[str,
     ]
 
 
-def class_codes(values: Sequence[object], classes: Sequence[object]) -> Codes:
+def encode_classes(values: Sequence[object], classes: Sequence[object]) -> Codes:
     """Return the index of each value among the classes, `NO_CLASS` for None."""
     code_of = {value: code for code, value in enumerate(classes)}
     return np.array([NO_CLASS if value is None else code_of[value] for value in values], dtype=np.intp)
@@ -181,8 +181,8 @@ class ClassCohort:
     @cached_property
     def multiclass_metrics(self) -> dict[str, WeightedMetric]:
         """The metrics of more than two classes."""
-        actual = class_codes(self.actual, self.answer.classes)
-        predicted = class_codes(self.predicted, self.answer.classes)
+        actual = encode_classes(self.actual, self.answer.classes)
+        predicted = encode_classes(self.predicted, self.answer.classes)
         return multiclass_metrics(actual, predicted, len(self.answer.classes))
 
 
@@ -209,7 +209,7 @@ MULTICLASS_METRICS: tuple[Metric, ...] = (
 )
 
 
-def class_metrics(answer: AnswerSpec) -> tuple[Metric, ...]:
+def list_class_metrics(answer: AnswerSpec) -> tuple[Metric, ...]:
     """Return the metrics of an answer; for more than two classes they include the recall of each class."""
     if answer.is_binary:
         return BINARY_METRICS

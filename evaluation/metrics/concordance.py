@@ -39,7 +39,7 @@ def rank_follow_up(times: Floats, events: Booleans) -> Integers:
     return numbers.ravel().astype(np.intp)
 
 
-def comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
+def find_comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
     """Return 1 where the row's patient recurred before the column's last follow-up, and 0 elsewhere.
 
     A recurrence counts as earlier than a censoring at the same time. Two recurrences at the same time are not

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedMetric, foreground_box, ratio_of_sums
+from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedMetric, find_foreground_box, ratio_of_sums
 from evaluation.metrics.rules import MaskRules
 
 _Numbers: TypeAlias = npt.NDArray[np.int32]
@@ -117,7 +117,7 @@ def count_false_voxels(reference: Booleans, predicted: Booleans, connectivity: i
 
 def _number_components(reference: Booleans, predicted: Booleans, connectivity: int) -> tuple[_Numbers, _Numbers]:
     """Assign numbers to the components of two masks within the box of their foreground."""
-    box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
+    box = find_foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
     return label_components(reference[box], connectivity)[0], label_components(predicted[box], connectivity)[0]
 
 

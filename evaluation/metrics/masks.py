@@ -189,7 +189,7 @@ MASK_METRICS: tuple[Metric, ...] = (
 )
 
 
-def mask_metrics(surfaces: str) -> tuple[Metric, ...]:
+def list_mask_metrics(surfaces: str) -> tuple[Metric, ...]:
     """Return every metric of masks, with the surface metrics of the labels that the rule `surfaces` names."""
     surface_metrics = (
         _make_surface_metric(label, metric) for label in SURFACES_OF[surfaces] for metric in surface.SURFACE_METRICS

@@ -59,7 +59,7 @@ def extend_to_cohort(metric: WeightedMetric, indices: npt.NDArray[np.intp], n_ca
     return lambda weights: metric(weights[:, indices])
 
 
-def foreground_box(*masks: npt.NDArray[Any]) -> Box:
+def find_foreground_box(*masks: npt.NDArray[Any]) -> Box:
     """Find the smallest box, in (z, y, x) slices, that contains the foreground of every mask.
 
     The masks have the same shape and no negative values. The slices are empty if every mask is.
@@ -67,12 +67,12 @@ def foreground_box(*masks: npt.NDArray[Any]) -> Box:
     if masks[0].size == 0:
         return (slice(0, 0), slice(0, 0), slice(0, 0))
     planes = np.maximum.reduce([mask.reshape(mask.shape[0], -1).max(axis=1) for mask in masks])
-    along_z = _extent(planes)
+    along_z = _find_extent(planes)
     yx = np.maximum.reduce([mask[along_z].max(axis=0, initial=0) for mask in masks])
-    return (along_z, _extent(yx.max(axis=1)), _extent(yx.max(axis=0)))
+    return (along_z, _find_extent(yx.max(axis=1)), _find_extent(yx.max(axis=0)))
 
 
-def _extent(profile: npt.NDArray[Any]) -> slice:
+def _find_extent(profile: npt.NDArray[Any]) -> slice:
     occupied = np.flatnonzero(profile)
     return slice(int(occupied[0]), int(occupied[-1]) + 1) if occupied.size else slice(0, 0)
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from contract.images.geometry import is_within
-from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric, foreground_box, mean_metric, median_metric
+from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric, find_foreground_box, mean_metric, median_metric
 from evaluation.metrics.rules import MaskRules
 
 Spacing: TypeAlias = tuple[float, float, float]
@@ -145,8 +145,10 @@ def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spaci
     """
     if not (reference.any() and predicted.any()):
         return make_values_of_empty_masks(has_reference=bool(reference.any()), has_prediction=bool(predicted.any()))
-    box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
-    distances = surface_distances(surface_voxels(reference[box]), surface_voxels(predicted[box]), spacing_mm)
+    box = find_foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
+    distances = compute_surface_distances(
+        find_surface_voxels(reference[box]), find_surface_voxels(predicted[box]), spacing_mm
+    )
     surfaces = Surfaces(distances)
     return SurfaceValues(MEASURED, {metric.key: metric.measure(surfaces, rules) for metric in SURFACE_METRICS})
 
@@ -158,7 +160,7 @@ def make_values_of_empty_masks(*, has_reference: bool, has_prediction: bool) -> 
     return SurfaceValues(BOTH_EMPTY, {metric.key: None for metric in SURFACE_METRICS})
 
 
-def surface_voxels(mask: Booleans) -> Booleans:
+def find_surface_voxels(mask: Booleans) -> Booleans:
     """Find the voxels of a (z, y, x) mask that have a face on the background or on the border of the array."""
     inner = mask.copy()
     for axis in range(mask.ndim):
@@ -171,7 +173,7 @@ def surface_voxels(mask: Booleans) -> Booleans:
     return outer
 
 
-def surface_distances(first: Booleans, second: Booleans, spacing_mm: Spacing) -> tuple[Floats, Floats]:
+def compute_surface_distances(first: Booleans, second: Booleans, spacing_mm: Spacing) -> tuple[Floats, Floats]:
     """Compute the distance in mm of each voxel of one surface to the other surface, in both directions.
 
     Args:

@@ -100,7 +100,7 @@ def make_observers_entry(
     if masks is None:
         raise HecktorError(where, "agreement of annotators", f"a metrics.json of task {profile.algorithm.name}")
     document = check_document(content, ObserversDocument, where)
-    rules = results.options_of(next(iter(results.teams)), masks.answer.name)
+    rules = results.get_options(next(iter(results.teams)), masks.answer.name)
     stated = {"volume_unit": "mm3"}
     comparable = {
         f"{masks.prefix}{name}": document.aggregates[name]

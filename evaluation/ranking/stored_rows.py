@@ -102,7 +102,7 @@ def format_participant_rows(path: Path, team: str, edition: str | None) -> str:
     several = profile.has_several_answers
     lines: dict[str, dict[str, Any]] = {}
     for name, answer in profile.answers.items():
-        for row in metrics.rows_of(name, several=several):
+        for row in metrics.get_rows(name, several=several):
             line = lines.setdefault(row["case"], {"case": row["case"]})
             line |= {
                 f"{name}_{key}" if several else key: value for key, value in _select_predictions(row, answer).items()

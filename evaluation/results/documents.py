@@ -150,7 +150,7 @@ class MetricsJson(Document):
         """Return the content of metrics.json."""
         return self.model_dump(exclude_unset=True)
 
-    def rows_of(self, answer: str, *, several: bool) -> list[dict[str, Any]]:
+    def get_rows(self, answer: str, *, several: bool) -> list[dict[str, Any]]:
         """Return the rows of one answer; `several` means that the rows are nested by answer."""
         if not several:
             return self.results

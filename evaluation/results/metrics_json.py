@@ -181,7 +181,7 @@ def _list_skipped(cohort: ScoredCohort) -> dict[str, list[str] | int]:
     """Return the cases that do not count, by the reason."""
     cases_of: dict[str, Sequence[str]] = dict(cohort.excluded)
     for answer in cohort.answers:
-        prefix = cohort.reason_prefix(answer)
+        prefix = cohort.get_reason_prefix(answer)
         cases_of[f"{prefix}no_target_in_ground_truth"] = answer.reference.without_target
         cases_of[f"{prefix}class_not_counted"] = answer.reference.not_counted
         cases_of[f"{prefix}no_usable_prediction"] = sorted(set(answer.table.cases) - set(answer.counted.cases))

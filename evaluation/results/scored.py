@@ -109,12 +109,12 @@ class ScoredCohort:
     def excluded(self) -> dict[str, tuple[str, ...]]:
         """Cases that do not count in a metric because of their masks, by the reason."""
         return {
-            f"{self.reason_prefix(answer)}{reason}": cases
+            f"{self.get_reason_prefix(answer)}{reason}": cases
             for answer in self.answers
             for reason, cases in answer.measurement.excluded.items()
         }
 
-    def reason_prefix(self, answer: ScoredAnswer) -> str:
+    def get_reason_prefix(self, answer: ScoredAnswer) -> str:
         """Return the prefix of the reasons why cases of an answer do not count; empty in a task with one answer."""
         return f"{answer.profile.answer.name}_" if self.has_several_answers else ""
 

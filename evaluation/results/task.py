@@ -102,19 +102,19 @@ class TaskResults:
         figures = self.all_results[team].aggregates.get(metric)
         return None if figures is None else figures.figure()
 
-    def rows_of(self, team: str, answer: str) -> Sequence[Mapping[str, Any]]:
+    def get_rows(self, team: str, answer: str) -> Sequence[Mapping[str, Any]]:
         """Return a team's rows of one answer with one level of keys (`evaluation.rows.mask.flatten_row`)."""
         if (team, answer) not in self._flat_rows:
-            rows = self.all_results[team].rows_of(answer, several=self.profile.has_several_answers)
+            rows = self.all_results[team].get_rows(answer, several=self.profile.has_several_answers)
             self._flat_rows[team, answer] = list(map(flatten_row, rows))
         return self._flat_rows[team, answer]
 
     @cached_property
     def _flat_rows(self) -> dict[tuple[str, str], Sequence[Mapping[str, Any]]]:
-        """The rows by team and answer that `rows_of` has flattened so far."""
+        """The rows by team and answer that `get_rows` has flattened so far."""
         return {}
 
-    def options_of(self, team: str, answer: str) -> Mapping[str, Any]:
+    def get_options(self, team: str, answer: str) -> Mapping[str, Any]:
         """Return the rules of the evaluation of a team's answer."""
         options = self.all_results[team].provenance.options
         return options.get(answer, {}) if self.profile.has_several_answers else options

@@ -144,7 +144,7 @@ def _read_table(metrics: MetricsJson, name: str, profile: TaskProfile, source: s
     for row in metrics.results if several else ():
         if not isinstance(row.get(name, {}), dict):
             raise HecktorError(f"{source}, {row['case']}", f"{name} is not an object", "the row of the answer")
-    return profile.answers[name].scorer.read_table(metrics.rows_of(name, several=several), source)
+    return profile.answers[name].scorer.read_table(metrics.get_rows(name, several=several), source)
 
 
 def compute_weighted_sum(values: Mapping[str, float | None], terms: Mapping[str, float]) -> float | None:

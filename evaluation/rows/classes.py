@@ -20,7 +20,7 @@ from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference, read_classes
 from evaluation.inputs.plain_files import read_class_table
 from evaluation.inputs.submission import Submission, SubmittedAnswer, read_class
-from evaluation.metrics.classification import ClassCohort, class_metrics
+from evaluation.metrics.classification import ClassCohort, list_class_metrics
 from evaluation.metrics.rules import ONE_CLASS_ONLY, Metric
 from evaluation.rows.scorer import (
     RowMetrics,
@@ -74,7 +74,7 @@ class ClassScorer:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics of the answer."""
-        return class_metrics(self.answer)
+        return list_class_metrics(self.answer)
 
     def score(
         self, reference: Reference[ClassValue], submissions: Sequence[Submission], _workers: Workers

@@ -22,8 +22,8 @@ from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, BoxRegion, read_la
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer, find_answer_file, make_unusable_answer
 from evaluation.metrics.lesions import compare_lesions, count_false_voxels
-from evaluation.metrics.masks import LABELS, MaskColumns, mask_metrics
-from evaluation.metrics.overlap import count_overlaps, foreground_box
+from evaluation.metrics.masks import LABELS, MaskColumns, list_mask_metrics
+from evaluation.metrics.overlap import count_overlaps, find_foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
 from evaluation.metrics.surface import Spacing, compare_surfaces, make_missing_values
 from evaluation.rows.mask import ComparedLabel, MaskRow, make_columns, make_mask_row
@@ -94,7 +94,7 @@ def compare_masks(
     `predicted` is the error message if there is no usable prediction.
     """
     error = predicted if isinstance(predicted, str) else None
-    box = foreground_box(reference) if isinstance(predicted, str) else foreground_box(reference, predicted)
+    box = find_foreground_box(reference) if isinstance(predicted, str) else find_foreground_box(reference, predicted)
     reference_mask = reference[box].astype(np.uint8)
     predicted_mask = np.zeros_like(reference_mask) if isinstance(predicted, str) else predicted[box].astype(np.uint8)
     z_mm, y_mm, x_mm = spacing_mm
@@ -135,7 +135,7 @@ class MaskScorer:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics that the rules measure."""
-        return mask_metrics(self.rules.surfaces)
+        return list_mask_metrics(self.rules.surfaces)
 
     def score(
         self, reference: Reference[Path], submissions: Sequence[Submission], workers: Workers
@@ -250,7 +250,7 @@ def count_changed_overlaps(
         predicted: Predicted mask of the whole image, which is mirrored about the middle of the image.
         region: Region in which both masks are compared.
     """
-    box = foreground_box(reference)
+    box = find_foreground_box(reference)
     is_lesion = reference[box] > 0
     reference_labels = reference[box][is_lesion]
     exchanged = sum(labels.FOREGROUND) - region.cut(predicted)[box][is_lesion]

@@ -163,8 +163,8 @@ def _test_signed_ranks(values: Floats, others: Floats) -> tuple[Floats, Floats, 
     p = np.where(n > 0, np.maximum(ndtr([-z, z]), MIN_P), 1.0)
     for team in np.flatnonzero((n > 0) & (n <= _MAX_EXACT_PAIRS)):
         differs = gaps[team] != 0
-        p[0, team] = _exact_p(ranks[team, differs], gaps[team, differs] > 0)
-        p[1, team] = _exact_p(ranks[team, differs], gaps[team, differs] < 0)
+        p[0, team] = _compute_exact_p(ranks[team, differs], gaps[team, differs] > 0)
+        p[1, team] = _compute_exact_p(ranks[team, differs], gaps[team, differs] < 0)
     return difference, p[0], p[1]
 
 
@@ -211,7 +211,7 @@ def signed_rank_statistic(values_a: Floats, values_b: Floats) -> WeightedMetric:
     return statistic
 
 
-def _exact_p(ranks: Floats, in_favour: Booleans) -> float:
+def _compute_exact_p(ranks: Floats, in_favour: Booleans) -> float:
     """Compute the fraction of all assignments of signs to ranks that give at least this sum of ranks in favour."""
     # Ranks of ties may end in a half, so twice the ranks are whole numbers.
     steps = np.rint(2 * ranks).astype(int)

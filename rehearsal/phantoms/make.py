@@ -190,7 +190,7 @@ class PlatformWriter:
 
     def is_complete(self, root: Path, case: PhantomCase) -> bool:
         """Return whether the patient's folder and reference masks exist."""
-        folders = (root / self.edition.reference_folder(task) for task in self.edition.algorithms)
+        folders = (root / self.edition.get_reference_folder(task) for task in self.edition.algorithms)
         has_masks = all((folder / f"{case.patient_id}.mha").is_file() for folder in folders)
         return (root / case.patient_id).is_dir() and has_masks
 
@@ -202,7 +202,7 @@ class PlatformWriter:
             rendered = replace(rendered, pet=convert_to_recorded_unit(case, self.edition, rendered.pet))
         for task in self.edition.algorithms:
             mask = rendered.mask if isinstance(rendered, Rendered) else rendered.select_mask(task.scan)
-            write_mask(root / self.edition.reference_folder(task) / f"{name}.mha", mask.array, mask.geometry)
+            write_mask(root / self.edition.get_reference_folder(task) / f"{name}.mha", mask.array, mask.geometry)
         entries: list[dict[str, Any]] = []
         with files.atomic_folder(root / name) as folder:
             for socket, volume in self._images(rendered):

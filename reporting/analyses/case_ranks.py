@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from contract.errors import HecktorError
-from evaluation.metrics.concordance import comparable_pairs
+from evaluation.metrics.concordance import find_comparable_pairs
 from evaluation.metrics.overlap import Floats
 from evaluation.results.board import TeamPair
 from evaluation.results.task import TaskResults
@@ -114,7 +114,7 @@ def _compute_concordance(table: AnswerRows) -> Floats:
     for team_index, team_risks in enumerate(risks):
         known = np.flatnonzero(~np.isnan(team_risks) & ~np.isnan(days))
         # A pair is (patient with the earlier recurrence, other patient); each patient may have both roles.
-        pairs = comparable_pairs(days[known], events[known], np.arange(known.size))
+        pairs = find_comparable_pairs(days[known], events[known], np.arange(known.size))
         earlier_risk, later_risk = team_risks[known][:, None], team_risks[known][None, :]
         concordance = (earlier_risk > later_risk) + 0.5 * (earlier_risk == later_risk)
         concordant_pairs = pairs * concordance

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from contract.editions.answers import ClassValue
-from evaluation.metrics.classification import calibration_table, class_codes, confusion_matrix
+from evaluation.metrics.classification import calibration_table, confusion_matrix, encode_classes
 from reporting.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
 from reporting.analyses.tables import AnswerRows, describe_absent_teams, round_figure
 
@@ -62,8 +62,8 @@ def analyse_confusion(table: AnswerRows) -> list[Analysis]:
     rows: list[dict[str, Any]] = []
     for team, team_rows in zip(table.names, table.rows, strict=True):
         known = [row for row in team_rows if row is not None]
-        actual = class_codes([row[table.answer.row_key] for row in known], classes)
-        predicted = class_codes([row[f"predicted_{table.answer.row_key}"] for row in known], classes)
+        actual = encode_classes([row[table.answer.row_key] for row in known], classes)
+        predicted = encode_classes([row[f"predicted_{table.answer.row_key}"] for row in known], classes)
         for name, counts in zip(names, confusion_matrix(actual, predicted, len(classes)).tolist(), strict=True):
             for predicted_name, patients in zip([*names, _NO_PREDICTION], counts, strict=True):
                 fraction = round_figure(patients / sum(counts)) if any(counts) else None

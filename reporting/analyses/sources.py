@@ -107,7 +107,7 @@ def _find_volume_mismatch(results: TaskResults, mask: str, scans: Mapping[str, M
     if not scans:
         return ()
     teams = [team for team, metrics in results.teams.items() if IN_BOX not in metrics.provenance.options]
-    rows = [row for team in teams for row in results.rows_of(team, mask)]
+    rows = [row for team in teams for row in results.get_rows(team, mask)]
     for row in rows:
         volume = scans.get(row["case"], {}).get(VOLUME_ML)
         scored = row["gtvp_reference_mm3"] / MM3_PER_ML
@@ -294,8 +294,8 @@ def collect_scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
     name = results.task.mask_spec.name
     by_case: dict[str, dict[str, Mapping[str, Any]]] = {}
     for team in results.all_results:
-        for row in results.rows_of(team, name):
+        for row in results.get_rows(team, name):
             by_case.setdefault(row["case"], {})[team] = row
-    geometry = results.options_of(next(iter(results.teams)), name).get("geometry", "exact")
+    geometry = results.get_options(next(iter(results.teams)), name).get("geometry", "exact")
     in_box = any(IN_BOX in metrics.provenance.options for metrics in results.teams.values())
     return {case: ScoredMasks(rows, geometry, in_box) for case, rows in by_case.items()}

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from contract.editions import AnswerSpec
-from evaluation.metrics.classification import class_metrics, with_all_classes
-from evaluation.metrics.masks import mask_metrics
+from evaluation.metrics.classification import list_class_metrics, with_all_classes
+from evaluation.metrics.masks import list_mask_metrics
 from evaluation.metrics.overlap import Floats
 from evaluation.metrics.rules import MaskRules, Metric, RiskRules, is_counted
 from evaluation.metrics.survival import RISK_METRICS
@@ -87,8 +87,12 @@ def _get_prefix(results: TaskResults, answer: AnswerSpec) -> str:
 def _list_metrics(answer: AnswerSpec) -> tuple[Metric, ...]:
     """List the metrics of an answer under all possible rules."""
     if answer.kind == "mask":
-        return mask_metrics("both")
-    return RISK_METRICS if answer.kind == "risk" else (*class_metrics(answer), *class_metrics(with_all_classes(answer)))
+        return list_mask_metrics("both")
+    return (
+        RISK_METRICS
+        if answer.kind == "risk"
+        else (*list_class_metrics(answer), *list_class_metrics(with_all_classes(answer)))
+    )
 
 
 Row: TypeAlias = Mapping[str, Any]
@@ -184,8 +188,8 @@ def collect_rows(results: TaskResults, answer: AnswerSpec) -> AnswerRows:
 
 
 def _select_counted_rows(results: TaskResults, team: str, answer: AnswerSpec) -> list[Row]:
-    rows = results.rows_of(team, answer.name)
-    missing = results.options_of(team, answer.name).get("missing")
+    rows = results.get_rows(team, answer.name)
+    missing = results.get_options(team, answer.name).get("missing")
     return [row for row in rows if is_counted(row.get("error"), missing)]
 
 

@@ -145,7 +145,7 @@ def _collect_rows(results: Sequence[TaskResults]) -> list[_AnswerTable]:
     for task in results:
         prefix = f"Task {task.task.number}: " if names.count(task.task.name) > 1 else ""
         for answer in task.task.answers:
-            rows = {team: {row["case"]: row for row in task.rows_of(team, answer.name)} for team in task.teams}
+            rows = {team: {row["case"]: row for row in task.get_rows(team, answer.name)} for team in task.teams}
             answers.append(_AnswerTable(get_scored_answer(task, answer), prefix, rows))
     return answers
 

@@ -15,7 +15,7 @@ from contract.editions.answers import Kind
 from contract.errors import MetricError
 from contract.options import number_within, whole_number
 from evaluation.inputs.ground_truth import read_classes, read_follow_up
-from evaluation.metrics.classification import class_codes
+from evaluation.metrics.classification import encode_classes
 from evaluation.metrics.concordance import rank_follow_up
 from evaluation.metrics.overlap import Booleans, Floats
 from evaluation.metrics.rules import NO_COMPARABLE_PAIR, ONE_CLASS_ONLY
@@ -139,7 +139,7 @@ def _read_targets(answer: AnswerSpec, source: Path) -> tuple[DrawScores, dict[st
         events = np.array([target.relapse for target in targets], dtype=np.bool_)
         days = np.array([target.rfs_days for target in targets], dtype=np.float64)
         return random_c_index(days, events), {"cases": int(events.size), "recurrences": int(events.sum())}
-    codes = class_codes(list(read_classes(source, answer).targets.values()), answer.classes)
+    codes = encode_classes(list(read_classes(source, answer).targets.values()), answer.classes)
     counts = np.bincount(codes, minlength=len(answer.classes)).tolist()
     if answer.is_binary:
         sizes: dict[str, Any] = {"positive": counts[1]}

@@ -19,7 +19,7 @@ from contract.images.volumes import read_header, read_volume, to_sitk
 from contract.options import add_edition_option
 from evaluation.inputs.masks import BoundingBox, read_labels
 from evaluation.inputs.plain_files import BOX_COLUMNS
-from evaluation.metrics.overlap import MM3_PER_ML, Booleans, Box, Floats, foreground_box
+from evaluation.metrics.overlap import MM3_PER_ML, Booleans, Box, Floats, find_foreground_box
 from evaluation.options import add_workers_option
 from reporting.analyses.scans import PatientFiles, find_scans
 from reporting.studies.outputs import Row, StudyResult, measure_cases, write_table
@@ -73,7 +73,7 @@ def resample_uptake(pet: Path, grid: Geometry) -> npt.NDArray[np.float32]:
 def read_tumour(scans: PatientFiles) -> Tumour:
     """Read the reference mask and the PET of one case; raise GroundTruthError if either cannot be used."""
     mask = read_labels(scans.reference, GroundTruthError)
-    region = foreground_box(mask.array)
+    region = find_foreground_box(mask.array)
     inside = mask.array[region]
     if inside.size:
         uptake = resample_uptake(scans.pet, crop_grid(mask.geometry, region))

@@ -21,7 +21,7 @@ from evaluation.editions.profile import load_profile
 from evaluation.inputs.masks import BoundingBox, BoxRegion, read_labels
 from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.metrics.lesions import label_components
-from evaluation.metrics.overlap import Booleans, Box, WeightedMetric, foreground_box, mean_metric, median_metric
+from evaluation.metrics.overlap import Booleans, Box, WeightedMetric, find_foreground_box, mean_metric, median_metric
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import Spacing, compare_surfaces
 from evaluation.options import add_bootstrap_options
@@ -149,7 +149,7 @@ def segment_uptake(
     Source: the HECKTOR 2021 overview.
     """
     automatic = uptake >= min_suv
-    box = foreground_box(automatic.view(np.uint8))
+    box = find_foreground_box(automatic.view(np.uint8))
     numbered, count = label_components(automatic[box], _CONNECTIVITY)
     is_selected = np.zeros(count + 1, dtype=np.bool_)
     is_selected[numbered[truth[box]]] = True

@@ -20,7 +20,7 @@ from evaluation.inputs.mask_files import list_masks
 from evaluation.inputs.masks import read_prediction
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import SubmittedAnswer, catch_file_errors, find_answer_file
-from evaluation.metrics.overlap import MM3_PER_ML, Booleans, Box, Floats, foreground_box
+from evaluation.metrics.overlap import MM3_PER_ML, Booleans, Box, Floats, find_foreground_box
 from evaluation.metrics.rules import EXACT
 from evaluation.metrics.surface import Spacing
 
@@ -41,7 +41,7 @@ class CompactMask:
     @classmethod
     def from_mask(cls, mask: npt.NDArray[Any]) -> CompactMask:
         """Crop a mask to its foreground."""
-        box = foreground_box(mask)
+        box = find_foreground_box(mask)
         return cls(box, mask[box].astype(np.uint8))
 
 
@@ -71,7 +71,7 @@ def staple(votes: Booleans, spacing_mm: Spacing) -> Floats:
     if np.array_equal(union, votes.all(axis=0)):
         return union.astype(np.float64)
     probability: Floats = np.zeros(union.shape)
-    region = _widen_box(foreground_box(union), union.shape, spacing_mm)
+    region = _widen_box(find_foreground_box(union), union.shape, spacing_mm)
     staple_filter = sitk.STAPLEImageFilter()
     staple_filter.SetForegroundValue(1.0)
     staple_filter.SetMaximumIterations(_MAX_ITERATIONS)

@@ -23,7 +23,7 @@ from contract.errors import GroundTruthError, HecktorError, InputError, Predicti
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, to_sitk
 from evaluation.inputs.masks import read_labels, read_prediction
-from evaluation.metrics.overlap import Floats, foreground_box
+from evaluation.metrics.overlap import Floats, find_foreground_box
 from evaluation.metrics.rules import MaskRules
 from reporting.page.html import REFERENCE_COLOUR
 from reporting.viewer.cohort import CaseSources, describe_reference
@@ -228,7 +228,7 @@ def _encode_mask(mask: NamedMask, grid: Geometry) -> Json:
     """Encode a mask. Its volume covers only its labels and a margin of one voxel."""
     array = resample_for_display(mask.voxels, grid)
     # Without labels, a corner of the grid is encoded, because a volume needs voxels.
-    box = foreground_box(array) if array.any() else (slice(1, 2),) * 3
+    box = find_foreground_box(array) if array.any() else (slice(1, 2),) * 3
     z, y, x = (
         slice(max(part.start - 1, 0), min(part.stop + 1, size)) for part, size in zip(box, array.shape, strict=True)
     )

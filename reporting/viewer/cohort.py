@@ -78,7 +78,7 @@ def _group_mask_rows(results: TaskResults) -> dict[str, dict[str, Row]]:
     """Return the rows of the mask by team and case."""
     mask = results.task.mask_spec
     name = "" if mask is None else mask.name
-    return {team: {row["case"]: row for row in results.rows_of(team, name)} for team in results.teams}
+    return {team: {row["case"]: row for row in results.get_rows(team, name)} for team in results.teams}
 
 
 def _build_entry(case: str, rows: Mapping[str, Mapping[str, Row]], metrics: list[CaseValue]) -> dict[str, Any]:

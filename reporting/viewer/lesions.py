@@ -12,7 +12,7 @@ import numpy.typing as npt
 from contract import labels
 from contract.images.geometry import Geometry
 from evaluation.metrics.lesions import MatchedLesions, label_components, match_lesions
-from evaluation.metrics.overlap import MM3_PER_ML, Floats, Integers, foreground_box
+from evaluation.metrics.overlap import MM3_PER_ML, Floats, Integers, find_foreground_box
 from evaluation.metrics.rules import MaskRules
 from reporting.viewer.region import to_index, to_mm
 
@@ -53,14 +53,14 @@ class LesionVoxels:
         """LPS position of each voxel's centre."""
         return to_mm(self.geometry, self.index)
 
-    def flat_index(self) -> npt.NDArray[np.int64]:
+    def compute_flat_index(self) -> npt.NDArray[np.int64]:
         """Return the index of each voxel in the flat array, in increasing order."""
         return np.asarray(np.ravel_multi_index(tuple(self.index.T[::-1]), self.geometry.array_shape))
 
 
 def find_lesions(mask: npt.NDArray[Any], geometry: Geometry, connectivity: int) -> LesionVoxels:
     """Find the lesions of a label mask, (z, y, x): the components of each label."""
-    region = foreground_box(mask)
+    region = find_foreground_box(mask)
     inside = mask[region]
     voxels = np.nonzero(inside)
     label_of_voxel = inside[voxels].astype(np.uint8)
@@ -115,7 +115,7 @@ def match_masks(reference: LesionVoxels, predicted: LesionVoxels, rules: MaskRul
     The rules are made for GTVn lesions; the viewer uses them for GTVp as well.
     """
     _, in_reference, in_predicted = np.intersect1d(
-        reference.flat_index(), predicted.flat_index(), assume_unique=True, return_indices=True
+        reference.compute_flat_index(), predicted.compute_flat_index(), assume_unique=True, return_indices=True
     )
     has_same_label = reference.labels[in_reference] == predicted.labels[in_predicted]
     reference_numbers = reference.numbers[in_reference[has_same_label]]

@@ -113,7 +113,7 @@ class AnswerTables:
     def _add_answers(self, results: TaskResults, answer: AnswerSpec) -> None:
         column = (results.key, answer.name)
         for team in results.teams:
-            for row in results.rows_of(team, answer.name):
+            for row in results.get_rows(team, answer.name):
                 cells = self._scored.setdefault(row["case"], {})
                 cells.setdefault(REFERENCE_ROW, {})[column] = _format_scored_reference(answer, row)
                 cells.setdefault(team, {})[column] = _format_prediction(answer, row)

@@ -16,7 +16,7 @@ from contract.errors import HecktorError
 from evaluation.editions.document import Borda, Lexicographic
 from evaluation.editions.profile import build_profile, load_profile, with_options
 from evaluation.metrics.classification import BINARY_METRICS, MULTICLASS_METRICS
-from evaluation.metrics.masks import mask_metrics
+from evaluation.metrics.masks import list_mask_metrics
 from evaluation.metrics.rules import RULES_OF_KIND
 from evaluation.metrics.survival import RISK_METRICS
 from reporting.studies.outputs import add_answer_options, find_answer
@@ -159,7 +159,7 @@ def test_no_code_asks_for_an_edition_by_name():
 def test_every_rule_and_metric_is_documented():
     rules = (DOCS / "editions.md").read_text()
     pages = (DOCS / "metrics.md").read_text()
-    for metric in (*mask_metrics("both"), *RISK_METRICS, *BINARY_METRICS, *MULTICLASS_METRICS):
+    for metric in (*list_mask_metrics("both"), *RISK_METRICS, *BINARY_METRICS, *MULTICLASS_METRICS):
         assert f"`{metric.name}`" in pages
     for kind in RULES_OF_KIND.values():
         properties = build_json_schema(kind)["properties"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.metrics.classification import binary_metrics, class_codes, confusion_matrix, multiclass_metrics
+from evaluation.metrics.classification import binary_metrics, confusion_matrix, encode_classes, multiclass_metrics
 
 
 def compute_values(positive, correct):
@@ -29,8 +29,8 @@ CLASSES = ("T1", "T2", "T3", "T4")
 
 def test_many_classes_by_hand():
     """T1 1 of 2, T2 2 of 2, T4 0 of 1 right, no T3: mean recall (1/2 + 1 + 0) / 3, accuracy 3/5."""
-    actual = class_codes(["T1", "T1", "T2", "T2", "T4"], CLASSES)
-    predicted = class_codes(["T1", "T3", "T2", "T2", None], CLASSES)
+    actual = encode_classes(["T1", "T1", "T2", "T2", "T4"], CLASSES)
+    predicted = encode_classes(["T1", "T3", "T2", "T2", None], CLASSES)
     metrics = multiclass_metrics(actual, predicted, 4)
     values = {name: metric(np.ones((1, 5)))[0] for name, metric in metrics.items()}
     assert values["balanced_accuracy"] == pytest.approx(0.5)

@@ -12,7 +12,7 @@ from evaluation.metrics.overlap import (
     Overlap,
     count_overlaps,
     dsc_agg_metric,
-    foreground_box,
+    find_foreground_box,
     mean_metric,
     median_metric,
     score_overlap,
@@ -54,7 +54,7 @@ def test_dsc_is_symmetric_and_the_naive_counts_agree(a, b):
 
 @given(label_masks, label_masks)
 def test_the_box_holds_every_foreground_voxel_and_is_tight(a, b):
-    box = foreground_box(a, b)
+    box = find_foreground_box(a, b)
     assert a[box].sum() == a.sum()
     assert b[box].sum() == b.sum()
     occupied = np.argwhere((a > 0) | (b > 0))

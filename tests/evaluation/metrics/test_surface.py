@@ -14,9 +14,9 @@ from evaluation.metrics.surface import (
     ONE_EMPTY,
     SurfaceValues,
     compare_surfaces,
+    compute_surface_distances,
+    find_surface_voxels,
     make_missing_values,
-    surface_distances,
-    surface_voxels,
 )
 
 SPACING = (3.0, 2.0, 1.0)
@@ -56,11 +56,11 @@ def test_the_oracle_agrees(rules, seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_tree_and_transform_agree(seed, monkeypatch):
-    first, second = (surface_voxels(mask) for mask in draw_pair(seed))
+    first, second = (find_surface_voxels(mask) for mask in draw_pair(seed))
     distances = []
     for limit in (0, 10**9):
         monkeypatch.setattr("evaluation.metrics.surface._MAX_BOX_VOXELS_PER_SURFACE_VOXEL", limit)
-        distances.append(surface_distances(first, second, SPACING))
+        distances.append(compute_surface_distances(first, second, SPACING))
     for by_tree, by_transform in zip(*distances, strict=True):
         np.testing.assert_allclose(by_tree, by_transform)
 

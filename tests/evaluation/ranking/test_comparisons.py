@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import t
 
 from evaluation.editions.profile import load_profile
-from evaluation.metrics.classification import BINARY_METRICS, class_metrics
-from evaluation.metrics.masks import mask_metrics
+from evaluation.metrics.classification import BINARY_METRICS, list_class_metrics
+from evaluation.metrics.masks import list_mask_metrics
 from evaluation.metrics.survival import RISK_METRICS, SurvivalCohort, c_index_metric
 from evaluation.ranking.cli import main
 from evaluation.statistics.tests import TeamRisks, holm, kang, signed_rank_test
@@ -66,13 +66,13 @@ def test_second_tests():
     stage = load_profile("hecktor2026").task(None).answers["t_stage"].answer
     tests = {
         metric.name: metric.second_test
-        for metric in (*mask_metrics("both"), *RISK_METRICS, *BINARY_METRICS, *class_metrics(stage))
+        for metric in (*list_mask_metrics("both"), *RISK_METRICS, *BINARY_METRICS, *list_class_metrics(stage))
         if metric.second_test
     }
     ranks = {"gtvp_dsc_mean", "gtvn_dsc_mean", "gtvp_precision_mean", "gtvp_recall_mean"}
     ranks |= {"gtvp_surface_dsc_mean", "gtvn_surface_dsc_mean"}
     assert tests == {"c_index": "kang"} | dict.fromkeys(ranks, "wilcoxon_signed_rank")
-    decided = {metric.name: metric.deciding_test for metric in mask_metrics("both") if metric.deciding_test}
+    decided = {metric.name: metric.deciding_test for metric in list_mask_metrics("both") if metric.deciding_test}
     medians = [f"{label}_{name}_median_mm" for label in ("gtvp", "gtvn") for name in ("hd95", "asd")]
     assert decided == dict.fromkeys(medians, "wilcoxon_signed_rank")
 

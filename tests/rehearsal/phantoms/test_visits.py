@@ -58,4 +58,4 @@ def test_both_layouts_give_each_task_its_images(tmp_path: Path, case: PhantomCas
         assert [len(patient.files) for patient in (*released.cases, *mounted)] == [len(task.inputs)] * 2
         assert released.masks[case.patient_id].parent.name == folder
         assert released.warnings == ()
-        assert (tmp_path / "platform" / EDITION.reference_folder(task) / f"{case.patient_id}.mha").is_file()
+        assert (tmp_path / "platform" / EDITION.get_reference_folder(task) / f"{case.patient_id}.mha").is_file()
