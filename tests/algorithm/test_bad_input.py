@@ -18,8 +18,6 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from algorithm.cli import main
-from contract.errors import HecktorError
 from contract.images.volumes import Volume, read_volume, write_volume
 from contract.io.files import read_json
 from tests.algorithm.conftest import Predict
@@ -109,16 +107,3 @@ def test_an_output_folder_that_is_a_file(case_folder: Any, predict: Any, tmp_pat
     blocked.write_text("a file")
     check_refusal(predict(task, output=blocked), rf"{file}: cannot be written \(.*\), expected a writable")
     assert blocked.read_text() == "a file"
-
-
-def test_cuda_without_a_card_is_refused_before_the_package_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    (tmp_path / "images").mkdir()
-    (tmp_path / "manifest.json").write_text("damaged")
-    folder = str(tmp_path)
-    with pytest.raises(HecktorError, match=r"^device cuda: no usable CUDA device"):
-        main(["--task", "rfs", "--input", folder, "--output", f"{folder}/out", "--model", folder, "--device", "cuda",
-              "--edition", "hecktor2025"])  # fmt: skip

@@ -98,13 +98,10 @@ def test_commands_have_a_usage_text(name: str, capsys: pytest.CaptureFixture[str
         ("predict", "--passes", "0"),
         ("evaluate", "--bootstraps", "-1"),
         ("study observers", "--tolerance-mm", "1001"),
-        ("study failures", "--failed-below", "1.5"),
-        ("train plan", "--memory-gb", "0"),
         ("train plan", "--learning-rate", "inf"),
         ("train prepare", "--folds", "1"),
         ("train prepare", "--seed", str(2**31 + 1)),
         ("rehearse", "--cpus", "1,5"),
-        ("demo", "--patients", "0"),
     ],
 )
 def test_invalid_numbers_are_usage_errors(

@@ -200,13 +200,8 @@ def test_training_masks_take_the_largest_share() -> None:
     def resample_labels(*labels: int) -> int:
         return int(resample_mask(Volume(np.array([[labels]], np.uint8), source), target)[0, 0, 0])
 
-    assert [
-        resample_labels(1, 1),
-        resample_labels(2, 2),
-        resample_labels(0, 0),
-        resample_labels(1, 0),
-        resample_labels(1, 2),
-    ] == [1, 2, 0, 0, 0]
+    pairs = ((1, 1), (2, 2), (0, 0), (1, 0), (1, 2))
+    assert [resample_labels(*pair) for pair in pairs] == [1, 2, 0, 0, 0]
 
 
 def test_far_less_is_read_than_the_scan_holds() -> None:

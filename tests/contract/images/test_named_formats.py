@@ -19,8 +19,7 @@ def write_image(path: Path, *, compress: bool = False) -> Path:
     return path
 
 
-@pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize("suffix", [".nii", ".NII", ".mhd"])
+@pytest.mark.parametrize(("suffix", "compress"), [(".NII", False), (".mhd", False), (".mhd", True)])
 def test_voxels_and_geometry(tmp_path: Path, suffix: str, compress: bool) -> None:
     path = write_image(tmp_path / f"scan{suffix.lower()}", compress=compress).rename(tmp_path / f"scan{suffix}")
     volume = read_volume(path)
