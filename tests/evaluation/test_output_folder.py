@@ -25,17 +25,28 @@ def evaluate_task(root: Path, task: str) -> None:
 
 
 @pytest.mark.parametrize("owner", ["hpv", "another program"])
-def test_the_result_of_another_task_is_kept(tmp_path: Path, owner: str) -> None:
-    file = tmp_path / "out" / "metrics.json"
+def test_files_of_another_task_are_kept(tmp_path: Path, owner: str) -> None:
+    """A ranking keeps both the JSON and the table of another leaderboard."""
+    metrics, board = tmp_path / "out" / "metrics.json", tmp_path / "board"
+    evaluate_task(tmp_path, "rfs")
+    metrics.parent.rename(tmp_path / "rfs")
+    arguments = [str(tmp_path / "rfs" / "metrics.json"), "--output", str(board)]
     if owner == "hpv":
         evaluate_task(tmp_path, owner)
+        assert rank([str(metrics), *arguments[1:]]) == 0
     else:
-        file.parent.mkdir()
-        file.write_text('{"accuracy": 1}')
-    before = file.read_bytes()
-    with pytest.raises(HecktorError, match=f"found the file of {owner}, expected another --output"):
+        metrics.parent.mkdir()
+        board.mkdir()
+        metrics.write_text('{"accuracy": 1}')
+        (board / "leaderboard.json").write_text('["players"]')
+    files = [metrics, *board.iterdir()]
+    before = [file.read_bytes() for file in files]
+    message = f"found the file of {owner}, expected another --output"
+    with pytest.raises(HecktorError, match=message):
         evaluate_task(tmp_path, "rfs")
-    assert file.read_bytes() == before
+    with pytest.raises(HecktorError, match=f"leaderboard.json: {message}"):
+        rank(arguments)
+    assert [file.read_bytes() for file in files] == before
 
 
 @pytest.mark.parametrize("absent", ["--predictions", "--ground-truth"])
@@ -54,7 +65,7 @@ def test_a_ranking_that_is_refused_leaves_no_earlier_leaderboard(tmp_path: Path,
     (tmp_path / "out").rename(tmp_path / "a")
     board, second = tmp_path / "board", tmp_path / "b" / "metrics.json"
     words = [str(tmp_path / "a" / "metrics.json"), "--output", str(board), "--latex", "--cases"]
-    assert rank(words) == 0
+    assert [rank(words), rank(words)] == [0, 0]  # its own leaderboard is replaced
     assert len(list(board.iterdir())) == 4
     if fault == "of other cases":
         second.parent.mkdir()
@@ -71,24 +82,3 @@ def test_an_earlier_or_damaged_result_is_replaced(tmp_path: Path) -> None:
     for _ in range(2):
         evaluate_task(tmp_path, "rfs")
         assert json.loads(file.read_text())["aggregates"]["c_index"]["value"] == 1
-
-
-@pytest.mark.parametrize("owner", ["hpv", "another program"])
-def test_a_leaderboard_of_another_task_is_kept(tmp_path: Path, owner: str) -> None:
-    """Both its JSON and its table are kept."""
-    evaluate_task(tmp_path, "rfs")
-    (tmp_path / "out").rename(tmp_path / "rfs")
-    arguments = [str(tmp_path / "rfs" / "metrics.json"), "--output", str(tmp_path / "board")]
-    assert [rank(arguments), rank(arguments)] == [0, 0]  # its own one is replaced
-    files = [tmp_path / "board" / name for name in ("leaderboard.json", "leaderboard.csv")]
-    if owner == "hpv":
-        evaluate_task(tmp_path, "hpv")
-        (tmp_path / "out").rename(tmp_path / "hpv")
-        arguments = [str(tmp_path / "hpv" / "metrics.json"), "--output", str(tmp_path / "board")]
-        owner = "rfs"
-    else:
-        files[0].write_text('["players"]')
-    before = [file.read_bytes() for file in files]
-    with pytest.raises(HecktorError, match=f"leaderboard.json: found the file of {owner}, expected another --output"):
-        rank(arguments)
-    assert [file.read_bytes() for file in files] == before

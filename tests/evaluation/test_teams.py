@@ -143,21 +143,17 @@ def test_columns_that_nothing_reads_take_no_memory(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"), [(None, "--teams: no such file or folder"), ("", "nothing"), ("x.mha", "found x.mha")]
 )
-def test_no_folder_of_teams(tmp_path, capsys, content, problem) -> None:
-    (tmp_path / "reference").mkdir()
+def test_no_folder_of_teams(masks, capsys, content, problem) -> None:
+    teams = (masks / "teams").rename(masks / "others")
     if content is not None:
-        (tmp_path / "teams").mkdir()
+        teams = masks / "teams"
+        teams.mkdir()
     if content:
-        (tmp_path / "teams" / content).write_text("")
-    assert run(tmp_path) == 1
+        (teams / content).write_text("")
+    assert run(masks) == 1
     assert problem in capsys.readouterr().err
-
-
-def test_no_folder_of_teams_from_python(tmp_path) -> None:
-    (tmp_path / "reference.csv").write_text("PatientID,Relapse,RFS\nA,1,100\nB,0,200\n")
-    for name, problem in (("absent", "no such folder"), ("reference.csv", "a file")):
-        with pytest.raises(HecktorError, match=rf"^--teams {name}: {problem}, expected a folder$"):
-            evaluate_teams(tmp_path / "reference.csv", tmp_path / name, task="rfs")
+    with pytest.raises(HecktorError, match=r"^--teams absent: no such folder, expected a folder$"):
+        evaluate_teams(masks / "reference", masks / "absent", task="1")
 
 
 def test_tables_jobs_and_folders_with_a_table_are_ranked(phase_of, capsys) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,6 @@ from evaluation.metrics.classification import BINARY_METRICS, MULTICLASS_METRICS
 from evaluation.metrics.masks import list_mask_metrics
 from evaluation.metrics.rules import RULES_OF_KIND
 from evaluation.metrics.survival import RISK_METRICS
-from reporting.studies.outputs import add_answer_options, find_answer
 from tests.evaluation.builders import read_edition
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
@@ -82,13 +78,6 @@ def test_a_task_has_the_numbers_and_names_of_its_challenge(edition, names, task)
     assert {load_profile(edition).task(name).algorithm.name for name in names} == {task.name}
 
 
-def test_a_study_takes_the_number_of_the_challenge():
-    parser = argparse.ArgumentParser()
-    add_answer_options(parser)
-    task, answer = find_answer(parser, parser.parse_args(["--edition", "hecktor2021", "--task", "3"]))
-    assert (task.name, answer.kind) == ("rfs", "risk")
-
-
 SEG = ("scoring", "segmentation")
 RULES = (*SEG, "answers", "segmentation", "rules")
 WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
@@ -102,6 +91,7 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         ((*RULES, "connectivity"), 8, "connectivity: found 8"),
         ((*RULES, "iou_threshold"), 1, "iou_threshold: found 1"),
         (RULES, {"missing": "worst"}, "found the rules of another kind of answer"),
+        ((*SEG, "answers", "segmentation", "prefix"), "T_", r"segmentation\.prefix: found"),
         ((*SEG, "metrics", "dice"), {"title": "Dice", "higher_is_better": True}, "'dice' is not measured"),
         ((*SEG, "metrics", "gtvp_hd95_median_mm"), {"title": "HD95", "higher_is_better": False}, "not measured under"),
         ((*SEG, "ranking", "official"), "coin", 'official: found "coin"'),
@@ -109,7 +99,6 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         ((*SEG, "ranking", "schemes", "flat_borda"), "dice", "unknown metric 'dice'"),
         (WEIGHTED, {"mean": ["x"]}, "borda, mean_rank, median_rank, lexicographic, mean_case_rank"),
         (WEIGHTED, {"mean_case_rank": ["gtvp_dsc_mean"]}, "mean_case_rank: found "),
-        (WEIGHTED, {"mean_case_rank": "dice"}, "unknown metric 'dice'"),
         (
             WEIGHTED,
             {"borda": ["gtvn_f1_agg", {"mean_case_rank": "gtvn_dsc_agg"}]},
@@ -123,18 +112,13 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         (WEIGHTED, {"significant_wins": "gtvp_dsc_mean", "test": "t"}, 'test: found "t"'),
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [1, 2]}, "expected 1 weights, one for each part"),
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [0]}, r"weights\[0\]: found 0, expected a number above 0"),
-        (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [10**400]}, r"weights\[0\]: found "),
         ((*SEG, "metrics", "gtvp_dsc_mean", "higher_is_better"), False, "found false, expected true"),
         (
             ("scoring", "hpv", "metrics", "calibration_in_the_large"),
             {"title": "Calibration", "higher_is_better": False},
             "calibration_in_the_large has its optimum at 0",
         ),
-        (
-            WEIGHTED,
-            {"median_rank": ["gtvp_dsc_mean"], "weights": [1]},
-            r"flat_borda\.weights: found \[1\]",
-        ),
+        (WEIGHTED, {"median_rank": ["gtvp_dsc_mean"], "weights": [1]}, r"flat_borda\.weights: found \[1\]"),
     ],
 )
 def test_an_invalid_edition_is_refused(content, path, value, message):
@@ -144,11 +128,6 @@ def test_an_invalid_edition_is_refused(content, path, value, message):
     place[path[-1]] = value
     with pytest.raises(HecktorError, match=message):
         build_profile(parse_edition(content, "p.json"))
-
-
-def test_the_editions_of_the_package():
-    of_hecktor = {f"hecktor{year}" for year in (2020, 2021, 2022, 2025, 2026)}
-    assert set(list_editions()) == {*of_hecktor, "hntsmrg2024"}
 
 
 def test_no_code_asks_for_an_edition_by_name():
@@ -177,21 +156,3 @@ def test_options_name_one_answer_or_all():
         with_options(task, {"colour": "red"})
     with pytest.raises(HecktorError, match=r"unknown (survival\.)?colour"):
         with_options(task, {"survival.colour": "red"})
-
-
-def test_a_metric_needs_the_name_of_its_answer():
-    content = json.loads(FOUR_ANSWERS.read_text())
-    metrics = content["scoring"]["everything"]["metrics"]
-    metrics["c_index"] = metrics.pop("survival_c_index")
-    with pytest.raises(HecktorError, match="'c_index' is not measured under these rules"):
-        build_profile(parse_edition(content))
-
-
-def test_parsing_an_edition_imports_no_image_library_and_no_scorer():
-    code = (
-        "import sys; from contract.editions import list_editions; from evaluation.editions.profile import "
-        "load_profile; [load_profile(edition) for edition in list_editions()]; print([name for name in sys.modules if "
-        "name.startswith(('SimpleITK', 'scipy', 'evaluation.rows', 'evaluation.inputs', 'evaluation.execution'))])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.documents import parse_document
@@ -35,14 +35,14 @@ def expand(raw, name="total"):
 
 
 def test_nested_sums_are_expanded_to_measured_metrics():
-    """0.6 (0.5 accuracy + 0.5 auc) + 0.4 auc = 0.3 accuracy + 0.7 auc; the order of the entries is free."""
+    """0.6 (0.5 accuracy + 0.5 auc) + 0.4 auc = 0.3 accuracy + 0.7 auc; the order of the entries is free.
+
+    Sums may also consist of metrics that are best when they are low.
+    """
     raw = {"total": make_entry(["half", "auc"], [0.6, 0.4]), "half": make_entry(["accuracy", "auc"], [0.5, 0.5])}
     assert expand(raw) == pytest.approx({"accuracy": 0.3, "auc": 0.7})
-
-
-def test_a_sum_of_metrics_that_are_best_when_low():
-    raw = {"total": make_entry(["brier", "calibration_error"], [1, 2], higher_is_better=False)}
-    assert expand(raw) == {"brier": 1.0, "calibration_error": 2.0}
+    low = {"total": make_entry(["brier", "calibration_error"], [1, 2], higher_is_better=False)}
+    assert expand(low) == {"brier": 1.0, "calibration_error": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,7 @@ def test_an_invalid_sum_is_refused(raw, message):
         resolve(raw)
 
 
+@settings(max_examples=30)
 @given(values=st.lists(st.floats(0, 1), min_size=3, max_size=3), outer=st.floats(0.01, 1), inner=st.floats(0.01, 1))
 def test_a_sum_equals_its_nested_definition_and_lies_between_its_parts(values, outer, inner):
     a, b, c = values
@@ -83,11 +84,6 @@ def test_a_sum_equals_its_nested_definition_and_lies_between_its_parts(values, o
     assert (mean(draws) >= min(values) - 1e-12).all()
 
 
-def test_a_sum_is_undefined_where_a_part_is():
-    metric = WeightedSum([(0.5, lambda w: np.array([np.nan, 1.0])), (0.5, lambda w: np.array([1.0, 1.0]))])
-    assert np.isnan(metric(np.ones((2, 1)))).tolist() == [True, False]
-
-
 @pytest.fixture
 def content():
     return read_edition("hecktor2026")
@@ -97,13 +93,6 @@ def test_metrics_of_two_answers_need_different_names(content):
     answers = content["scoring"]["combined"]["answers"]
     answers["n_stage"]["prefix"] = "t_"
     with pytest.raises(HecktorError, match="metric 't_balanced_accuracy' of t_stage and n_stage"):
-        build_profile(parse_edition(content))
-
-
-@pytest.mark.parametrize("prefix", ["T_", 3, " ", "_t"])
-def test_a_prefix_is_part_of_a_name(content, prefix):
-    content["scoring"]["combined"]["answers"]["n_stage"]["prefix"] = prefix
-    with pytest.raises(HecktorError, match=r"n_stage\.prefix: found"):
         build_profile(parse_edition(content))
 
 

@@ -19,6 +19,8 @@ from tests.evaluation.tasks import SEGMENTATION
 
 # The last voxel lies at (24, 35, 40).
 CT = Geometry((18, 16, 12), (2.0, 2.0, 3.0), (-10.0, 5.0, 7.0))
+TURNED = (-1.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 1.0)
+SWAPPED = (0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 
 
 def change_grid(**changes) -> Geometry:
@@ -29,26 +31,15 @@ def change_grid(**changes) -> Geometry:
     ("mask", "sentence"),
     [
         (change_grid(spacing_mm=(1.0, 1.0, 1.0), origin_mm=(0.0, 0.0, 0.0)), "its header is missing"),
-        (  # nibabel with np.eye(4)
-            change_grid(
-                spacing_mm=(1.0, 1.0, 1.0),
-                origin_mm=(0.0, 0.0, 0.0),
-                direction=(-1.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 1.0),
-            ),
+        (
+            change_grid(spacing_mm=(1.0,) * 3, origin_mm=(0.0,) * 3, direction=TURNED),
             "its header is missing",
-        ),
+        ),  # nibabel
         (Geometry((12, 16, 18), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)), "its header is missing .*in reverse order"),
         (change_grid(size=(12, 16, 18)), "its array is in reverse order"),
+        (change_grid(origin_mm=(24.0, 35.0, 7.0), direction=TURNED), "the CT's space with x and y flipped"),
         (
-            change_grid(origin_mm=(24.0, 35.0, 7.0), direction=(-1.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 1.0)),
-            "the CT's space with x and y flipped",
-        ),
-        (
-            change_grid(origin_mm=(-10.0, 5.0, 40.0), direction=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, -1.0)),
-            "the CT's space with z flipped",
-        ),
-        (
-            Geometry((16, 18, 12), (2.0, 2.0, 3.0), CT.origin_mm, (0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)),
+            Geometry((16, 18, 12), (2.0, 2.0, 3.0), CT.origin_mm, SWAPPED),
             r"the CT's space with axes in the order \(y, x, z\)",
         ),
         (  # the first axis is the CT's z, from its end
@@ -57,15 +48,15 @@ def change_grid(**changes) -> Geometry:
         ),
         (change_grid(origin_mm=(0.0, 0.0, 0.0)), "^$"),
         # Axes flipped about another place, and an order that swaps sizes without covering the same space.
-        (change_grid(direction=(-1.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 1.0)), "^$"),
-        (change_grid(direction=(0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)), "^$"),
+        (change_grid(direction=TURNED), "^$"),
+        (change_grid(direction=SWAPPED), "^$"),
     ],
 )
 def test_a_mistake_is_recognised(mask, sentence):
     assert re.search(sentence, guess_mistake(mask, CT))
 
 
-def test_a_ct_without_a_header_of_its_own_has_no_such_mistake():
+def test_a_ct_without_a_header_has_no_such_mistake():
     plain = Geometry((4, 4, 4), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
     assert guess_mistake(replace(plain, size=(5, 4, 4)), plain) == ""
 

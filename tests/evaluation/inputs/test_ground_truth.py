@@ -13,28 +13,19 @@ from tests.evaluation.tasks import RISK, STATUS
 
 
 def test_masks_by_case(tmp_path, blank, grid):
+    with pytest.raises(GroundTruthError, match="no folder"):
+        read_mask_folder(tmp_path / "absent")
+    with pytest.raises(GroundTruthError, match="no image"):
+        read_mask_folder(tmp_path)
     for name in ("B.mha", "A.nii.gz"):
         write_mask(tmp_path / name, blank(), grid)
     for name in ("targets.csv", "README.md", "notes.txt", "list.json", ".hidden.mha", ".DS_Store"):
         (tmp_path / name).write_text("")
-    assert {case: path.name for case, path in read_mask_folder(tmp_path).targets.items()} == {
-        "A": "A.nii.gz",
-        "B": "B.mha",
-    }
-
-
-def test_two_masks_of_one_case(tmp_path, blank, grid):
-    for name in ("A.mha", "A.nii.gz"):
-        write_mask(tmp_path / name, blank(), grid)
+    targets = read_mask_folder(tmp_path).targets
+    assert {case: path.name for case, path in targets.items()} == {"A": "A.nii.gz", "B": "B.mha"}
+    write_mask(tmp_path / "A.mha", blank(), grid)
     with pytest.raises(GroundTruthError, match=r"A\.mha and A\.nii\.gz"):
         read_mask_folder(tmp_path)
-
-
-def test_no_masks(tmp_path):
-    with pytest.raises(GroundTruthError, match="no image"):
-        read_mask_folder(tmp_path)
-    with pytest.raises(GroundTruthError, match="no folder"):
-        read_mask_folder(tmp_path / "absent")
 
 
 @pytest.mark.parametrize(
@@ -58,6 +49,9 @@ def test_the_file_is_chosen_by_its_columns(tmp_path):
     (tmp_path / "task3.csv").write_text("PatientID,HPV Status\nA,1.0\nB,0\nC,\n")
     assert read_classes(tmp_path, STATUS).targets == {"A": True, "B": False}
     assert read_classes(tmp_path, STATUS).without_target == ("C",)
+    (tmp_path / "task4.csv").write_text("PatientID,HPV Status\nA,1\n")
+    with pytest.raises(GroundTruthError, match=r"task3\.csv, task4\.csv"):
+        read_classes(tmp_path, STATUS)
 
 
 @pytest.mark.parametrize(
@@ -65,13 +59,11 @@ def test_the_file_is_chosen_by_its_columns(tmp_path):
     [
         ("PatientID,Relapse\nA,1\n", "found none"),
         ("PatientID,Relapse,RFS\nA,2,3\n", "line 2: Relapse is not usable, expected 0 or 1"),
-        ("PatientID,Relapse,RFS\nA,yes,3\n", "Relapse is not usable"),
         ("PatientID,Relapse,RFS\nA,1,-3\n", "RFS is negative"),
         ("PatientID,Relapse,RFS\nA,1,inf\n", "RFS is not usable"),
         ("PatientID,Relapse,RFS\nA,1,3\nA,1,3\n", "line 3: A appears twice"),
         ("PatientID,Relapse,RFS\n,1,3\n", "no PatientID"),
         ("PatientID,Relapse,RFS\nA,1\n", "line 2: 2 fields, expected one for each of 3"),
-        ("PatientID,Relapse,RFS\nA,1,3,4\n", "line 2: 4 fields"),
         ("PatientID,Relapse,RFS\nA,,\n", "no patient with Relapse and RFS"),
     ],
 )
@@ -79,20 +71,6 @@ def test_tables_that_cannot_be_used(tmp_path, text, message):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(GroundTruthError, match=message):
         read_follow_up(tmp_path, RISK)
-
-
-def test_two_tables_with_the_columns(tmp_path):
-    for name in ("a.csv", "b.csv"):
-        (tmp_path / name).write_text("PatientID,HPV Status\nA,1\n")
-    with pytest.raises(GroundTruthError, match=r"a\.csv, b\.csv"):
-        read_classes(tmp_path, STATUS)
-
-
-def test_a_centre_has_one_spelling(tmp_path):
-    """Tables with gaps write 3 as 3.0."""
-    path = tmp_path / "hpv.csv"
-    path.write_text("PatientID,HPV Status,CenterID\nA,1,3.0\nB,0,3\nC,0, chum\nD,1,CHUM\nE,1,\n")
-    assert read_classes(path, STATUS).centres == {"A": "3", "B": "3", "C": "CHUM", "D": "CHUM"}
 
 
 T_STAGE = load_edition("hecktor2026").find_algorithm().find_answer("t_stage")
@@ -116,17 +94,12 @@ def test_stages_in_the_spellings_of_a_release(tmp_path, column):
         ("X;t4A", "X;T9", "line 4: T-stage is not usable, expected T1 or T2 or T3 or T4"),
         (";Center;", ";T-stage;", "columns T-stage and T_stage mean the same"),
         ("T_stage", "stage", "expected one CSV file with the columns PatientID, T-stage"),
+        ("F;;\n", "D;;T1\n", "line 7: D appears twice"),  # a patient who does not count
     ],
 )
 def test_stages_that_cannot_be_used(tmp_path, old, new, message):
     (tmp_path / "a.csv").write_text(STAGES.replace(old, new))
     with pytest.raises(GroundTruthError, match=message):
-        read_classes(tmp_path, T_STAGE)
-
-
-def test_a_patient_who_does_not_count_stands_once(tmp_path):
-    (tmp_path / "a.csv").write_text(STAGES + "D;;T1\n")
-    with pytest.raises(GroundTruthError, match="line 9: D appears twice"):
         read_classes(tmp_path, T_STAGE)
 
 
@@ -136,13 +109,6 @@ def test_a_patient_who_does_not_count_stands_once(tmp_path):
 def test_texts_that_are_not_plain_numbers(text):
     with pytest.raises(PredictionError, match="expected a number"):
         parse_number(text, "risk", "a number", PredictionError)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("1", 1), ("-0.5", -0.5), (" +2.5e-1 ", 0.25), (".5", 0.5), ("7.", 7), ("1E3", 1000)]
-)
-def test_plain_numbers(text, value):
-    assert parse_number(text, "risk", "a number", PredictionError) == value
 
 
 @pytest.mark.parametrize(

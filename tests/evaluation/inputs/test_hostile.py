@@ -1,18 +1,24 @@
-"""Submissions that would break a reader fail only their case, and reasons show no path."""
+"""Submissions that would break a reader fail only their case, streams are bounded, and reasons show no path."""
 
 from __future__ import annotations
 
+import gzip
 import os
 import struct
 import subprocess
 import sys
+import tracemalloc
+import zlib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from contract.errors import PredictionError
 from contract.images.volumes import Volume, write_mask, write_volume
+from evaluation.inputs.masks import read_prediction
 from evaluation.inputs.submission import catch_file_errors
+from tests.evaluation.staging import make_tumour
 from tests.evaluation.tasks import SEGMENTATION
 
 
@@ -21,14 +27,9 @@ def phase(phase_of, blank):
     """Write case A, which the tests break, and case B, which is right."""
     phase = phase_of(SEGMENTATION)
     for case in ("A", "B"):
-        phase.add_truth_mask(case, make_tumour(blank()))
-    phase.add_mask("B", make_tumour(blank()))
+        phase.add_truth_mask(case, make_tumour())
+    phase.add_mask("B", make_tumour())
     return phase
-
-
-def make_tumour(mask):
-    mask[1:3, 2:4, 3:6] = 1
-    return mask
 
 
 def make_circular_link(folder, mask, grid):
@@ -67,7 +68,7 @@ def write_mask_with_newline_in_name(folder, mask, grid):
     ],
 )
 def test_a_file_that_breaks_a_reader_fails_only_its_case(phase, blank, grid, make, reason):
-    make(phase.add_job("A"), make_tumour(blank()), grid)
+    make(phase.add_job("A"), make_tumour(), grid)
     report = phase.run()
     (failed,) = report["cases"]["failed"]
     assert failed["case"] == "A"
@@ -82,8 +83,6 @@ def test_a_file_that_breaks_a_reader_fails_only_its_case(phase, blank, grid, mak
     ("place", "bug"),
     [
         ("inputs.masks._resample", RuntimeError),
-        ("inputs.masks.Geometry.find_differences", IndexError),
-        ("rows.comparison.count_overlaps", KeyError),
         ("rows.comparison.count_overlaps", ValueError),
     ],
 )
@@ -94,7 +93,7 @@ def test_a_bug_of_ours_ends_the_run(phase, blank, grid, monkeypatch, place, bug)
         raise bug("a bug")
 
     finer = replace(grid, spacing_mm=(1.0, 2.0, 2.0))
-    phase.add_mask("A", make_tumour(blank()), finer)
+    phase.add_mask("A", make_tumour(), finer)
     assert phase.run(options={"geometry": "resample_nearest"})["cases"]["failed"] == []
     monkeypatch.setattr(f"evaluation.{place}", fail)
     with pytest.raises(bug, match="a bug"):
@@ -103,7 +102,7 @@ def test_a_bug_of_ours_ends_the_run(phase, blank, grid, monkeypatch, place, bug)
 
 def test_voxels_without_a_volume_fail_their_case(phase, blank, grid):
     """ITK cannot resample them; written by hand, since it cannot write them either."""
-    path = phase.add_mask("A", make_tumour(blank()))
+    path = phase.add_mask("A", make_tumour())
     path.write_bytes(
         path.read_bytes().replace(b"ElementSpacing = 1.0 2.0 3.0", b"ElementSpacing = 1e-300 1e-300 1e-300")
     )
@@ -122,12 +121,10 @@ def test_voxels_without_a_volume_fail_their_case(phase, blank, grid):
     ],
 )
 def test_the_reason_is_without_the_path(problem, reason):
+    """Mistakes of the program are no errors of a file."""
     with pytest.raises(PredictionError) as error, catch_file_errors("m.mha"):
         raise problem
     assert error.value.message == f"m.mha: cannot be read ({reason})"
-
-
-def test_mistakes_of_the_program_are_not_file_errors():
     with pytest.raises(AttributeError), catch_file_errors("m.mha"):
         raise AttributeError("no such name")
 
@@ -148,9 +145,57 @@ def test_the_last_line_of_an_unexpected_error_names_no_path(tmp_path):
 def test_names_that_match_no_case_are_printable(phase, blank, grid, tmp_path):
     folder = tmp_path / "masks"
     folder.mkdir()
-    write_mask_with_undecodable_name(folder, make_tumour(blank()), grid)
-    write_mask(folder / "A.mha", make_tumour(blank()), grid)
+    write_mask_with_undecodable_name(folder, make_tumour(), grid)
+    write_mask(folder / "A.mha", make_tumour(), grid)
     assert phase.run(predictions=folder)["cases"]["unknown"] == ["\N{REPLACEMENT CHARACTER}"]
     phase.add_job("A")
     phase.add_job("C", ct_name="\ud800.mha")
     assert phase.run()["cases"]["unknown"] == ["\N{REPLACEMENT CHARACTER}"]
+
+
+ZEROS = 17 * 1024 * 1024
+
+
+@pytest.mark.parametrize("suffix", [".mha", ".nii.gz"])
+def test_a_stream_that_never_ends(tmp_path, grid, suffix):
+    path = tmp_path / f"bomb{suffix}"
+    write_volume(path, Volume(np.zeros(grid.array_shape, np.uint8), grid), compress=True)
+    if suffix == ".mha":
+        head, sep, _ = path.read_bytes().partition(b"ElementDataFile = LOCAL\n")
+        stream = zlib.compress(bytes(ZEROS))
+        size = next(line for line in head.splitlines() if line.startswith(b"CompressedDataSize"))
+        path.write_bytes(head.replace(size, b"CompressedDataSize = %d" % len(stream)) + sep + stream)
+    else:
+        path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + bytes(ZEROS), 1))
+    with pytest.raises(PredictionError, match="inflates to more than"):
+        read_prediction(path, grid, "exact")
+
+
+@pytest.mark.parametrize("name", ["bomb.nii", "bomb.nii.gz"])
+def test_extensions_of_a_nifti_are_refused_before_they_are_read(tmp_path, grid, name):
+    """Pixels start after 3e9 bytes, or after an extension of 17 MB, which ITK would load to read the header."""
+    write_volume(tmp_path / "intact.nii", Volume(np.zeros(grid.array_shape, np.uint8), grid))
+    content = bytearray((tmp_path / "intact.nii").read_bytes())
+    for offset, extension in ((3e9, b""), (352 + ZEROS, struct.pack("<2i", ZEROS, 6) + bytes(ZEROS))):
+        struct.pack_into("<f", content, 108, offset)
+        whole = bytes(content[:348]) + (b"\1\0\0\0" if extension else bytes(4)) + extension + bytes(content[352:])
+        (tmp_path / name).write_bytes(whole if name.endswith(".nii") else gzip.compress(whole, 1))
+        tracemalloc.start()
+        try:
+            with pytest.raises(PredictionError, match=rf"^{name}: vox_offset .*, expected at most 16777216 bytes"):
+                read_prediction(tmp_path / name, grid, "exact")
+            assert tracemalloc.get_traced_memory()[1] < 2**20
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("line", [b"Comment = x\n", b"x"])
+def test_a_long_header_of_a_metaimage_is_refused(tmp_path, grid, line):
+    path = tmp_path / "bomb.mha"
+    write_volume(path, Volume(np.zeros(grid.array_shape, np.uint8), grid))
+    head, sep, pixels = path.read_bytes().partition(b"ElementDataFile = LOCAL\n")
+    path.write_bytes(head + line * (2**18 // len(line)) + b"\n" + sep + pixels)
+    with pytest.raises(PredictionError, match=r"^bomb\.mha: a header of more than 262144 bytes"):
+        read_prediction(path, grid, "exact")
+    path.write_bytes(head + b"Comment = x\n" * 1000 + sep + pixels)
+    assert not read_prediction(path, grid, "exact").array.any()

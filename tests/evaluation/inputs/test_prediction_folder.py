@@ -32,26 +32,18 @@ def rewrite(folder, old, new):
     table.write_text(table.read_text().replace(old, new))
 
 
-@pytest.mark.parametrize(
-    "header", ["patient_id;T_stage;N_stage;rfs", "PatientID,T-stage,N-stage,RFS", "Patient ID,t_stage,N STAGE,Rfs"]
-)
-def test_spellings_of_the_columns(run, folder, header):
+def test_spellings_of_columns_and_stages(run, folder):
+    """Stages may be spelled as in a table of the release; a hidden table does not count."""
     expected = run()["aggregates"]
-    rewrite(folder, "PatientID,T-stage,N-stage,RFS", header)
-    if ";" in header:
-        rewrite(folder, ",", ";")
+    (folder / "._predictions.csv").write_text("")
+    rewrite(folder, "PatientID,T-stage,N-stage,RFS", "Patient ID,t_stage,N STAGE,Rfs")
+    rewrite(folder, "P2,T2,N2", "P2,2.0,N2b")
+    rewrite(folder, ",", ";")
     assert run()["aggregates"] == expected
     assert not [line for line in run()["warnings"] if "columns" in line]
 
 
-def test_spellings_of_the_stages(run, folder):
-    """Stages may be spelled as in a table of the release."""
-    expected = run()["aggregates"]
-    rewrite(folder, "P2,T2,N2", "P2,2.0,N2b")
-    assert run()["aggregates"] == expected
-
-
-def test_two_tables_or_none(run, folder):
+def test_two_tables_or_none(run, truth, folder):
     (folder / "more.CSV").write_text("PatientID\n")
     with pytest.raises(PredictionError, match=f"predictions: found more.CSV and predictions.csv, {WANTED}"):
         run()
@@ -59,15 +51,7 @@ def test_two_tables_or_none(run, folder):
         (folder / name).unlink()
     with pytest.raises(PredictionError, match=f"predictions: found no table, {WANTED}"):
         run()
-
-
-def test_a_hidden_table_does_not_count(run, folder):
-    (folder / "._predictions.csv").write_text("")
-    assert run()["cases"]["used"] == 5
-
-
-def test_no_folder(truth, folder):
-    for name, what in (("predictions.csv", "a file"), ("nowhere", "no such folder")):
+    for name, what in (("P1.mha", "a file"), ("nowhere", "no such folder")):
         with pytest.raises(PredictionError, match=f"{name}: found {what}"):
             evaluate(truth, edition="hecktor2026", predictions=folder / name)
 
@@ -111,12 +95,3 @@ def test_a_duplicate_and_an_unknown_patient(run, folder):
     why = [entry["why"] for entry in report["cases"]["failed"] if entry["case"] == "P1"]
     assert why == [f"{name}: 2 rows, expected one" for name in ("t_stage", "n_stage", "rfs")]
     assert report["results"][0]["segmentation"]["gtvp"]["dsc"] == 1.0
-
-
-def test_an_impossible_stage_or_time_fails_only_its_answer(run, folder):
-    rewrite(folder, "P2,T2,N2,150.0", "P2,T7,N2,soon")
-    failed = {entry["why"] for entry in run()["cases"]["failed"] if entry["case"] == "P2"}
-    assert failed == {
-        "t_stage: predictions.csv, line 3: t_stage 'T7', expected T1 or T2 or T3 or T4",
-        "rfs: predictions.csv, line 3: RFS 'soon', expected a finite number",
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -44,6 +44,7 @@ def test_sphere_shifted_by_one_voxel():
     assert compute_dsc(make_ball(16), make_ball(17)) == pytest.approx(41 * 361 / 16000, abs=2e-3)
 
 
+@settings(max_examples=40)
 @given(label_masks, label_masks)
 def test_dsc_is_symmetric_and_the_naive_counts_agree(a, b):
     forward, backward = count_overlaps(a, b, 3), count_overlaps(b, a, 3)
@@ -52,6 +53,7 @@ def test_dsc_is_symmetric_and_the_naive_counts_agree(a, b):
         assert forward[label].reference == backward[label].predicted == int((a == label).sum())
 
 
+@settings(max_examples=40)
 @given(label_masks, label_masks)
 def test_the_box_holds_every_foreground_voxel_and_is_tight(a, b):
     box = find_foreground_box(a, b)
@@ -68,12 +70,7 @@ def test_the_box_holds_every_foreground_voxel_and_is_tight(a, b):
 def test_aggregated_dsc_weighs_cases_by_volume():
     """Case 1: 10 of 10 and 10 shared wholly; case 2: 90 and 90 share nothing: 2 * 10 / 200 = 0.1, their mean 0.5."""
     metric = dsc_agg_metric(np.array([10.0, 0.0]), np.array([10.0, 90.0]), np.array([10.0, 90.0]))
-    assert metric(np.ones((1, 2)))[0] == pytest.approx(0.1)
-
-
-def test_aggregate_of_nothing_is_undefined():
-    zeros = np.zeros(3)
-    assert np.isnan(dsc_agg_metric(zeros, zeros, zeros)(np.ones((1, 3)))[0])
+    assert metric(np.array([[1.0, 1], [0, 0]])) == pytest.approx([0.1, np.nan], nan_ok=True)
 
 
 def test_mean_leaves_cases_out_and_follows_weights():

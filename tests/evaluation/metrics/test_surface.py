@@ -88,27 +88,16 @@ def test_nested_cubes(rules):
     assert row.values["surface_dsc"] == pytest.approx(80 / 124)
 
 
-def test_identical_masks_are_perfect(rules):
-    mask, _ = draw_pair(1)
-    assert compare_surfaces(mask, mask, SPACING, rules()) == SurfaceValues(
-        MEASURED, {"hd95_mm": 0.0, "asd_mm": 0.0, "surface_dsc": 1.0}
-    )
-
-
-def test_empty_masks(rules):
-    empty, some = np.zeros((3, 3, 3), bool), np.ones((3, 3, 3), bool)
-    assert compare_surfaces(empty, empty, SPACING, rules()) == SurfaceValues(
-        BOTH_EMPTY, {"hd95_mm": None, "asd_mm": None, "surface_dsc": None}
-    )
+def test_equal_and_empty_masks(rules):
+    """Without a prediction nothing of the reference's surface is found: a surface DSC of exactly 0."""
+    empty, some, (mask, _) = np.zeros((3, 3, 3), bool), np.ones((3, 3, 3), bool), draw_pair(1)
+    names = ("hd95_mm", "asd_mm", "surface_dsc")
+    worst = dict(zip(names, (math.inf, math.inf, 0.0), strict=True))
+    perfect = SurfaceValues(MEASURED, dict(zip(names, (0.0, 0.0, 1.0), strict=True)))
+    assert compare_surfaces(mask, mask, SPACING, rules()) == perfect
+    assert compare_surfaces(empty, empty, SPACING, rules()) == SurfaceValues(BOTH_EMPTY, dict.fromkeys(names))
     for pair in ((empty, some), (some, empty)):
-        assert compare_surfaces(*pair, SPACING, rules()) == SurfaceValues(
-            ONE_EMPTY, {"hd95_mm": math.inf, "asd_mm": math.inf, "surface_dsc": 0.0}
-        )
-
-
-def test_a_case_without_a_prediction_has_the_worst_values() -> None:
-    """Nothing of the reference's surface is found: a surface DSC of exactly 0, infinite distances."""
-    worst = {"hd95_mm": math.inf, "asd_mm": math.inf, "surface_dsc": 0.0}
+        assert compare_surfaces(*pair, SPACING, rules()) == SurfaceValues(ONE_EMPTY, worst)
     assert make_missing_values() == SurfaceValues(NO_PREDICTION, worst)
 
 

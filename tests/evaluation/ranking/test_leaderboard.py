@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -24,8 +24,6 @@ TEAMS_2025 = {
     "SJTU_lab426": (0.7341, 0.7312, 0.7260),
 }
 METRICS = ("gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg")
-NESTED = Borda(parts=("gtvp_dsc_mean", Borda(parts=("gtvn_dsc_agg", "gtvn_f1_agg"))))
-FLAT = Borda(parts=METRICS)
 PROFILES = {name: MetricProfile(name, higher_is_better=True) for name in "xyz"}
 
 
@@ -38,49 +36,6 @@ def make_five_teams():
 def make_table(**columns):
     values = {name: np.array(column, dtype=float) for name, column in columns.items()}
     return values, {name: MetricProfile(name, higher_is_better=True) for name in values}
-
-
-def test_hecktor_2025_ranks_by_the_nested_borda_count():
-    """Inner sums 5, 7, 6, 6, 6 rank 1, 5, 2, 2, 2; with the GTVp ranks 2, 1, 4, 5, 3: 3, 6, 6, 7, 5."""
-    profile = load_profile("hecktor2025").task(SEGMENTATION.name)
-    ranking = rank_teams(list(TEAMS_2025), *make_five_teams(), profile.ranking)
-    assert [ranking.metric_ranks[name].tolist() for name in METRICS] == [
-        [2, 1, 4, 5, 3],
-        [2, 3, 1, 4, 5],
-        [3, 4, 5, 2, 1],
-    ]
-    assert profile.ranking.official == "nested_borda"
-    assert ranking.scheme_ranks["nested_borda"].figures["rank_sum"].tolist() == [3, 6, 6, 7, 5]
-    assert ranking.scheme_ranks["nested_borda"].ranks.tolist() == [1, 3, 3, 5, 2]
-    assert ranking.scheme_ranks["flat_borda"].figures["points"].tolist() == [8, 7, 5, 4, 6]
-    assert ranking.scheme_ranks["flat_borda"].ranks.tolist() == [1, 2, 4, 5, 3]
-    order = [list(TEAMS_2025)[index] for index in ranking.order]
-    assert order == ["MEDAI", "SJTU_lab426", "Dolphins", "sztu_bme2025", "InterStellar"]
-
-
-def test_hecktor_2025_nested_borda_with_average_ties():
-    """The three tied inner ranks average (2 + 3 + 4) / 3 = 3; two totals of 6 share rank 2, since ranks are whole numbers."""
-    ranking = rank_by_scheme(*make_five_teams(), NESTED, "average")
-    assert ranking.figures["rank_sum"].tolist() == [3, 6, 7, 8, 6]
-    assert ranking.ranks.tolist() == [1, 2, 4, 5, 2]
-    assert rank_by_scheme(*make_five_teams(), FLAT, "average").ranks.tolist() == [1, 2, 4, 5, 3]
-
-
-def test_hecktor_2025_by_the_median_rank():
-    """Ranks (2, 2, 3), (1, 3, 4), (4, 1, 5), (5, 4, 2), (3, 5, 1): medians 2, 3, 4, 4, 3."""
-    ranking = rank_teams(
-        list(TEAMS_2025), *make_five_teams(), load_profile("hecktor2025").task(SEGMENTATION.name).ranking
-    ).scheme_ranks["median_rank"]
-    assert ranking.figures["median_rank"].tolist() == [2, 3, 4, 4, 3]
-    assert ranking.ranks.tolist() == [1, 2, 4, 4, 2]
-    assert ranking.figures.keys() == {"median_rank"}
-
-
-def test_the_mean_rank_gives_the_order_of_the_flat_borda():
-    """Rank sums 7, 8, 10, 11, 9 over three metrics."""
-    ranking = rank_by_scheme(*make_five_teams(), MeanRank(parts=METRICS), "min")
-    np.testing.assert_allclose(ranking.figures["mean_rank"], np.array([7, 8, 10, 11, 9]) / 3)
-    assert ranking.ranks.tolist() == rank_by_scheme(*make_five_teams(), FLAT, "min").ranks.tolist()
 
 
 def test_weights_multiply_ranks():
@@ -115,8 +70,10 @@ def test_ties_as_the_2025_overview_prints_them(ties, ranks):
     )
 
 
-def test_rounding_noise_is_a_tie():
+def test_rounding_noise_is_a_tie_and_nan_is_refused():
     assert rank_by_metric(*make_table(m=[0.1 + 0.2, 0.3]), "m", "min").tolist() == [1, 1]
+    with pytest.raises(MetricError, match="not NaN"):
+        rank_by_metric(*make_table(m=[0.5, float("nan")]), "m", "min")
 
 
 def test_hpv_ties_are_broken_by_specificity():
@@ -132,29 +89,7 @@ def test_hpv_ties_are_broken_by_specificity():
     assert ranking.order == (2, 3, 0, 1)
 
 
-def test_a_table_with_nan_is_refused():
-    with pytest.raises(MetricError, match="not NaN"):
-        rank_by_metric(*make_table(m=[0.5, float("nan")]), "m", "min")
-
-
-@given(st.lists(st.tuples(*[st.integers(0, 5)] * 3), min_size=1, max_size=7), st.randoms())
-def test_order_of_teams_does_not_matter(rows, random):
-    columns = [[value / 10 for value in column] for column in zip(*rows, strict=True)]
-    order = list(range(len(rows)))
-    random.shuffle(order)
-    for scheme in (
-        Borda(parts=("x", Borda(parts=("y", "z")))),
-        Borda(parts=("x", "y", "z")),
-        Lexicographic(parts=("x", "z")),
-        MedianRank(parts=("x", "y")),
-    ):
-        straight = rank_by_scheme(*make_table(x=columns[0], y=columns[1], z=columns[2]), scheme, "min").ranks
-        turned = rank_by_scheme(
-            *make_table(**{n: [c[i] for i in order] for n, c in zip("xyz", columns, strict=True)}), scheme, "min"
-        )
-        assert turned.ranks.tolist() == [straight[i] for i in order]
-
-
+@settings(max_examples=40)
 @given(
     arrays(np.int64, st.tuples(st.just(3), st.integers(1, 4), st.integers(1, 6)), elements=st.integers(0, 3)),
     st.sampled_from(["min", "average", "max", "dense"]),

@@ -13,7 +13,6 @@ import pytest
 import evaluation
 from contract.errors import HecktorError
 from contract.io.tables import format_csv
-from evaluation.editions.profile import load_profile
 from evaluation.metrics.overlap import harmonic_mean_metric
 from evaluation.ranking.cli import main
 from evaluation.ranking.table import format_board_csv
@@ -95,18 +94,6 @@ def test_the_f1_column_of_2021_is_the_harmonic_mean_of_precision_and_recall(gold
         assert harmonic_mean_metric(p, r)(np.ones((1, 1)))[0] == pytest.approx(float(line["f1"]), abs=1e-4)
 
 
-def test_ties_of_2020_go_to_the_higher_precision(rank_table):
-    values = {"a": (0.7, 0.8), "b": (0.7, 0.9), "c": (0.6, 1.0)}
-    table = [{"team": team, "gtvp_dsc_mean": dsc, "gtvp_precision_mean": p} for team, (dsc, p) in values.items()]
-    assert rank_table(table, edition="hecktor2020", task="1").order == ("b", "a", "c")
-
-
-@pytest.mark.parametrize("edition", ["hecktor2022", "hntsmrg2024"])
-def test_the_mean_of_aggregated_dsc_decides(edition):
-    ranking = load_profile(edition).task("1").ranking
-    assert ranking.schemes[ranking.official] == "dsc_agg_mean"
-
-
 def test_2021_ranks_risks_as_published_with_their_printed_mean(golden, rank_table):
     """The overview gives 0.6402 as the mean of the 17 C-indices."""
     lines = golden("hecktor2021_tasks2_3")
@@ -162,14 +149,6 @@ def test_hnts_mrg_places_baseline_and_annotators_around_the_winner(golden, rank_
 TWO = [{"team": "a", "c_index": "0.6", "rank": "2"}, {"team": "b", "c_index": "0.7", "rank": "1"}]
 
 
-def test_the_leaderboard_says_that_nothing_is_tested(rank_table):
-    board = rank_table(TWO, task="rfs").to_dict()
-    assert (board["stability"], board["comparisons"]) == (None, None)
-    assert "significance is not tested" in board["without_stability_because"]
-    assert board["provenance"]["table"] == "published.csv"
-    assert len(board["provenance"]["table_sha256"]) == 64
-
-
 def test_the_command_names_columns_that_it_does_not_use(tmp_path, capsys):
     table = tmp_path / "t.csv"
     table.write_text(format_csv(list(TWO[0]), TWO), encoding="utf-8")
@@ -179,6 +158,9 @@ def test_the_command_names_columns_that_it_does_not_use(tmp_path, capsys):
     assert "no rank stability: printed values have no per-case rows" in shown.out
     board = json.loads((tmp_path / "board" / "leaderboard.json").read_text(encoding="utf-8"))
     assert [entry["team"] for entry in board["teams"]] == ["b", "a"]
+    assert (board["stability"], board["comparisons"]) == (None, None)
+    assert board["provenance"]["table"] == "t.csv"
+    assert len(board["provenance"]["table_sha256"]) == 64
     assert report(["--results", str(tmp_path / "board"), "--output", str(tmp_path / "page.html")]) == 0
     assert "made only from leaderboard.json" in capsys.readouterr().err
     # The leaderboard's own table ranks again as it stands.
@@ -197,10 +179,7 @@ def test_an_infinite_distance_is_last_and_a_team_without_a_value_has_no_rank(ran
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (
-            [{"team": "a", "gtvp_dsc_mean": "0.5"}],
-            "published.csv: columns team, gtvp_dsc_mean",
-        ),
+        ([{"team": "a", "gtvp_dsc_mean": "0.5"}], "published.csv: columns team, gtvp_dsc_mean"),
         ([{"c_index": "0.5"}], "expected a column team"),
         ([{"team": "a", "c_index": "1.2"}], "published.csv, line 2: c_index 1.2, expected from 0 to 1"),
         ([{"team": "a", "c_index": "high"}], "published.csv, line 2: c_index 'high'"),
@@ -211,32 +190,24 @@ def test_an_infinite_distance_is_last_and_a_team_without_a_value_has_no_rank(ran
     ],
 )
 def test_faults_of_a_table_are_named(rank_table, lines, message):
-    with pytest.raises(HecktorError, match=message.replace("(", r"\(")):
+    with pytest.raises(HecktorError, match=message):
         rank_table(lines, task="2")
-
-
-def test_an_option_that_needs_rows_is_refused(rank_table):
     with pytest.raises(HecktorError, match="--table: together with --seed"):
         rank_table(TWO, task="2", seed=1)
 
 
 def test_descriptors_are_part_of_the_leaderboard(tmp_path, rank_table):
-    """Table 2 of the HECKTOR 2025 overview names backbone and loss; a team without a row has empty ones."""
-    methods = tmp_path / "methods.csv"
-    methods.write_text("Team,Backbone,Loss\nb,STU-Net,Dice + CE\n", encoding="utf-8")
-    board = rank_table(TWO, task="2", methods=methods)
-    assert board.methods == {"b": {"Backbone": "STU-Net", "Loss": "Dice + CE"}, "a": {"Backbone": "", "Loss": ""}}
-    lines = list(csv.DictReader(io.StringIO(format_board_csv(board))))
-    assert [(line["team"], line["method_Backbone"]) for line in lines] == [("b", "STU-Net"), ("a", "")]
+    """Table 2 of the HECKTOR 2025 overview names backbone and loss; a team without a row has empty ones.
 
-
-def test_an_incomplete_team_has_its_descriptors_in_the_same_columns(tmp_path, rank_table):
+    An incomplete team has its descriptors in the same columns.
+    """
     methods = tmp_path / "methods.csv"
-    methods.write_text("team,Backbone\na,nnU-Net\nb,STU-Net\nc,U-Net\n", encoding="utf-8")
+    methods.write_text("Team,Backbone,Loss\nb,STU-Net,Dice + CE\nc,U-Net,\n", encoding="utf-8")
     board = rank_table([*TWO, {"team": "c", "c_index": "", "rank": ""}], task="2", methods=methods)
+    assert board.methods["b"] == {"Backbone": "STU-Net", "Loss": "Dice + CE"}
     lines = list(csv.DictReader(io.StringIO(format_board_csv(board))))
+    assert [(line["team"], line["method_Backbone"]) for line in lines] == [("b", "STU-Net"), ("a", ""), ("c", "U-Net")]
     assert "Backbone" not in lines[0]
-    assert (lines[2]["team"], lines[2]["method_Backbone"]) == ("c", "U-Net")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+import evaluation
 from contract.errors import HecktorError
+from evaluation import evaluate
 from evaluation.ranking.cli import main
 from tests.evaluation.ranking.test_leaderboard import METRICS, TEAMS_2025
 
@@ -91,25 +93,19 @@ def test_a_team_without_a_usable_run_does_not_stop_the_others(files, tmp_path):
         rank([], tmp_path / "none", "--runs", runs)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "problem"),
-    [
+def test_results_that_differ_are_not_mixed(files, tmp_path):
+    with pytest.raises(HecktorError, match="expected 'rfs'"):
+        main(["--task", "rfs", str(files["MEDAI"]), "--without-rows", "--output", str(tmp_path / "out")])
+    for key, value, problem in (
         ("edition", "other", "different edition"),
         ("options", {"connectivity": 6}, "different options"),
         ("task", "rfs", "different task"),
         ("case_set_sha256", "1", "scored on different cases"),
-    ],
-)
-def test_results_that_differ_are_not_mixed(files, tmp_path, key, value, problem):
-    files["Dolphins"].write_text(json.dumps(make_content((1, 1, 1), **{key: value})))
-    with pytest.raises(HecktorError, match=f"MEDAI and Dolphins: {problem}"):
-        rank(files.values(), tmp_path / "out")
+    ):
+        files["Dolphins"].write_text(json.dumps(make_content((1, 1, 1), **{key: value})))
+        with pytest.raises(HecktorError, match=f"MEDAI and Dolphins: {problem}"):
+            rank(files.values(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_another_task_is_refused(files, tmp_path):
-    with pytest.raises(HecktorError, match="expected 'rfs'"):
-        main(["--task", "rfs", str(files["MEDAI"]), "--without-rows", "--output", str(tmp_path)])
 
 
 @pytest.mark.parametrize(
@@ -126,3 +122,50 @@ def test_invalid_files_are_refused(files, tmp_path, text, message):
     files["MEDAI"].write_text(text)
     with pytest.raises(HecktorError, match=message):
         rank(files.values(), tmp_path / "out")
+
+
+@pytest.fixture
+def metrics_of(tmp_path):
+    """Write the metrics.json of a team whose cohort has the patients of these numbers."""
+
+    def write(team, *numbers):
+        folder = tmp_path / team
+        folder.mkdir()
+        reference, risks = folder / "rfs.csv", folder / "risks.csv"
+        reference.write_text("PatientID,Relapse,RFS\n" + "".join(f"CHUM-{n},1,{n}\n" for n in numbers))
+        risks.write_text("PatientID,risk\n" + "".join(f"CHUM-{n},{9 - n}\n" for n in numbers))
+        evaluate(reference, task="rfs", predictions=risks, output=folder, bootstraps=0)
+        return folder / "metrics.json"
+
+    return write
+
+
+@pytest.mark.parametrize("as_paths", [True, False])
+def test_patients_of_only_one_file_are_named(metrics_of, tmp_path, as_paths):
+    """Alpha has patients 1 to 3 and Beta 3 to 8."""
+    paths = {"Alpha": metrics_of("Alpha", 1, 2, 3), "Beta": metrics_of("Beta", 3, 4, 5, 6, 7, 8)}
+    sources = paths if as_paths else {team: json.loads(path.read_text()) for team, path in paths.items()}
+    with pytest.raises(HecktorError) as error:
+        evaluation.rank(sources)
+    assert error.value.message == (
+        "Alpha and Beta: scored on different cases: CHUM-1, CHUM-2 only in Alpha; "
+        "CHUM-4, CHUM-5, CHUM-6 and 2 more only in Beta, expected the same cases"
+    )
+
+
+def test_a_damaged_file_is_named_by_its_folder(metrics_of, tmp_path, monkeypatch):
+    good, bad = metrics_of("Alpha", 1, 2), metrics_of("Beta", 1, 2)
+    content = bad.read_text()
+    for damage, problem in ((content[:200], "not valid JSON"), (None, "no")):
+        bad.unlink() if damage is None else bad.write_text(damage)
+        for more in ([str(bad)], ["--out-of-competition", f"base={bad}"], ["--runs", f"Gamma={good},{bad}"]):
+            with pytest.raises(
+                HecktorError, match=rf"(Beta/metrics\.json.*: {problem}|no such file or folder: .*Beta/metrics\.json )"
+            ):
+                main([str(good), *more, "--output", str(tmp_path / "out")])
+    bad.write_text(content[:200])
+    monkeypatch.chdir(bad.parent)
+    with pytest.raises(HecktorError, match=r"^Beta/metrics\.json: not valid JSON"):
+        main(["metrics.json", "--output", str(tmp_path / "out")])
+    with pytest.raises(HecktorError, match=r"^Beta/metrics\.json \(Gamma\): not valid JSON"):
+        main(["metrics.json", "--names", "Gamma", "--output", str(tmp_path / "out")])

@@ -63,62 +63,21 @@ def test_ranks_are_counted_on_the_draws(teams_of):
         assert counts == expected
 
 
-def test_teams_without_rows_are_ranked_on_request_and_marked(teams_of, tmp_path, capsys):
-    teams = teams_of(RFS)
-    teams.add("a", write_risks, -np.arange(9))
-    teams.add("b", write_risks, np.arange(9), rows=False)
-    with pytest.raises(HecktorError, match=r"\(b\): no per-case rows"):
-        teams.rank()
-    board = teams.rank("--without-rows")
-    assert [(entry["team"], entry.get("without_rows")) for entry in board["teams"]] == [("a", None), ("b", True)]
-    assert (board["stability"], board["comparisons"]) == (None, None)
-    assert "no per-case rows (written with --no-rows): b" in board["without_stability_because"]
-    printed = capsys.readouterr().out
-    assert "no rank stability" in printed
-    assert [line.endswith("  without rows") for line in printed.splitlines()[1:3]] == [False, True]
-    with (tmp_path / "board" / "leaderboard.csv").open() as file:
-        assert [line["without_rows"] for line in csv.DictReader(file)] == ["no", "yes"]
-
-
-def test_results_against_different_references_are_not_mixed(teams_of):
-    """One follow-up of the reference was corrected between the evaluations."""
-    teams = teams_of(RFS)
-    teams.add("a", write_risks, -np.arange(9))
-    teams.add("b", write_risks, -np.arange(9))
-    changed = json.loads(teams.files["b"].read_text())
-    changed["results"][8]["rfs_days"] += 1
-    teams.files["b"].write_text(json.dumps(changed))
-    with pytest.raises(HecktorError, match="a and b: P08 was measured against different references"):
-        teams.rank("--bootstraps", "5")
-
-
-def test_the_best_of_several_runs_counts(teams_of):
-    teams = teams_of(RFS)
-    for name, shift in (("bad", 8), ("good", 0), ("middling", 4)):
-        values = -np.arange(12)
-        values[:shift] = values[:shift][::-1]
-        teams.add(name, write_risks, values)
-    middling = teams.files.pop("middling")
-    runs = ",".join(str(path) for path in teams.files.values())
-    board = teams.rank("--runs", f"team={runs}", "--names", "other", files={"other": middling})
-    assert [entry["team"] for entry in board["teams"]] == ["team", "other"]
-    assert board["runs"]["team"]["chosen"].startswith("2 ")
-    values = [run["metrics"]["c_index"]["value"] for run in board["runs"]["team"]["order"]]
-    assert values == sorted(values, reverse=True)
-
-
-def test_best_median_and_worst_of_runs(teams_of, capsys):
-    """Of six pairs team a orders 6, 3 and 0 correctly, team b 5 and 4, whose median is 4.5.
+def test_the_best_of_several_runs_counts(teams_of, capsys):
+    """Of six pairs team a orders 3, 6 and 0 correctly, team b 4 and 5, whose median is 4.5.
 
     Means over teams: best (6 + 5) / 12, median (3 + 4.5) / 12, worst (0 + 4) / 12.
     """
     teams = teams_of(RFS)
-    orders = {"a1": [4, 3, 2, 1], "a2": [2, 3, 4, 1], "a3": [1, 2, 3, 4], "b1": [3, 4, 2, 1], "b2": [3, 4, 1, 2]}
+    orders = {"a1": [2, 3, 4, 1], "a2": [4, 3, 2, 1], "a3": [1, 2, 3, 4], "b1": [3, 4, 1, 2], "b2": [3, 4, 2, 1]}
     for name, values in orders.items():
         teams.add(name, write_all_recurring, values)
     paths = {name: str(path) for name, path in teams.files.items()}
     runs = [f"{team}={','.join(path for name, path in paths.items() if name[0] == team)}" for team in "ab"]
     board = teams.rank("--runs", runs[0], "--runs", runs[1], "--bootstraps", "0", files={})
+    assert [entry["team"] for entry in board["teams"]] == ["a", "b"]
+    assert board["runs"]["a"]["chosen"].startswith("2 ")
+    assert [run["metrics"]["c_index"]["value"] for run in board["runs"]["a"]["order"]] == [1, 0.5, 0]
     of_b = board["runs"]["b"]["summary"]["c_index"]
     assert [of_b[part] for part in ("best", "median", "worst")] == pytest.approx([5 / 6, 4.5 / 6, 4 / 6])
     lines = capsys.readouterr().out.splitlines()
@@ -135,16 +94,44 @@ def write_all_recurring(phase, values):
         phase.add_value(f"P{day}", str(value))
 
 
-def test_the_table_equals_the_json(teams_of, tmp_path):
+def test_the_table_equals_the_json(teams_of, tmp_path, capsys):
+    """The name of a team is no formula in the table. Teams without rows are ranked on request and marked.
+
+    Results against different references are not mixed: one follow-up was corrected between the evaluations.
+    """
     teams = teams_of(RFS)
     teams.add("a", write_risks, -np.arange(9))
-    teams.add("b", write_risks, np.arange(9))
+    teams.add("=b", write_risks, np.arange(9))
     board = teams.rank("--bootstraps", "20")
-    with (tmp_path / "board" / "leaderboard.csv").open() as file:
-        lines = list(csv.DictReader(file))
+    assert [entry["team"] for entry in board["teams"]] == ["a", "=b"]
+    lines = read_table(tmp_path)
     assert [(line["rank"], line["team"], line["c_index_value"]) for line in lines] == [
         ("1", "a", "1.0"),
-        ("2", "b", "0.0"),
+        ("2", "'=b", "0.0"),
     ]
     assert lines[1]["rank_ci95_low"] == "2.0"
     assert lines[0]["c_index_ci95_low"] == str(board["teams"][0]["metrics"]["c_index"]["ci95_low"])
+
+    content = json.loads(teams.files["=b"].read_text())
+    teams.files["=b"].write_text(json.dumps({**content, "results": []}))
+    with pytest.raises(HecktorError, match=r"\(=b\): no per-case rows"):
+        teams.rank()
+    capsys.readouterr()
+    board = teams.rank("--without-rows")
+    assert [entry.get("without_rows") for entry in board["teams"]] == [None, True]
+    assert (board["stability"], board["comparisons"]) == (None, None)
+    assert "no per-case rows (written with --no-rows): =b" in board["without_stability_because"]
+    printed = capsys.readouterr().out
+    assert "no rank stability" in printed
+    assert [line.endswith("  without rows") for line in printed.splitlines()[1:3]] == [False, True]
+    assert [line["without_rows"] for line in read_table(tmp_path)] == ["no", "yes"]
+
+    content["results"][8]["rfs_days"] += 1
+    teams.files["=b"].write_text(json.dumps(content))
+    with pytest.raises(HecktorError, match="a and =b: P08 was measured against different references"):
+        teams.rank("--bootstraps", "5")
+
+
+def read_table(folder):
+    with (folder / "board" / "leaderboard.csv").open() as file:
+        return list(csv.DictReader(file))

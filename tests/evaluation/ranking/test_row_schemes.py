@@ -92,23 +92,21 @@ def get_figures(board, name):
 def test_mean_and_median_of_the_ranks_within_cases():
     """Ranks within the four cases are A 1 1 3 1, B 2 1 1 2, C 3 3 1 3.
 
-    Means 6/4, 6/4, 10/4; medians 1, 1.5, 3. B has the best mean DSC, 0.775 against 0.65 and 0.55.
+    Means 6/4, 6/4, 10/4; medians 1, 1.5, 3. B has the best mean DSC, 0.775 against 0.65 and 0.55. `average` shares rank
+    1.5 in cases 2 and 3: sums 1 + 1.5 + 3 + 1, 2 + 1.5 + 1.5 + 2, 3 + 3 + 1.5 + 3. The best run has the best rank.
     """
     teams = {"A": A, "B": B, "C": C}
     mean = rank_by_scheme(MEAN, teams)
     assert get_figures(mean, "mean_case_rank") == {"A": 1.5, "B": 1.5, "C": 2.5}
     assert get_ranks(mean) == {"A": 1, "B": 1, "C": 3}
+    average = rank_by_scheme(MEAN, teams, "average")
+    assert get_figures(average, "mean_case_rank") == {"A": 1.625, "B": 1.75, "C": 2.625}
+    assert get_ranks(average) == {"A": 1, "B": 2, "C": 3}
     median = rank_by_scheme(MEDIAN, teams)
     assert get_figures(median, "median_case_rank") == {"A": 1, "B": 1.5, "C": 3}
     assert get_ranks(median) == {"A": 1, "B": 2, "C": 3}
     assert {entry.team: entry.metrics[DSC].rank for entry in mean.teams} == {"B": 1, "A": 2, "C": 3}
-
-
-def test_the_edition_s_rule_for_ties_holds_within_cases():
-    """`average` shares rank 1.5 in cases 2 and 3: sums 1 + 1.5 + 3 + 1, 2 + 1.5 + 1.5 + 2, 3 + 3 + 1.5 + 3."""
-    board = rank_by_scheme(MEAN, {"A": A, "B": B, "C": C}, "average")
-    assert get_figures(board, "mean_case_rank") == {"A": 1.625, "B": 1.75, "C": 2.625}
-    assert get_ranks(board) == {"A": 1, "B": 2, "C": 3}
+    assert order_teams(make_results(MEDIAN, {"1": C, "2": B, "3": A}), 0, None) == ["3", "2", "1"]
 
 
 def test_a_missing_answer_ranks_by_the_edition_s_rule():
@@ -153,20 +151,6 @@ def test_wins_by_signed_ranks(cases, wins):
     assert get_ranks(board) == ({"A": 1, "B": 2, "C": 3} if wins["A"] else {"A": 1, "B": 1, "C": 1})
 
 
-def test_wins_count_the_comparisons_of_the_board():
-    rng = np.random.default_rng(5)
-    teams = {f"T{place}": np.clip(0.5 + 0.06 * place + rng.normal(0, 0.1, 40), 0, 1).tolist() for place in range(5)}
-    for scheme in (WINS, WinRank(metric=DSC)):
-        board = rank_by_scheme(scheme, teams, bootstraps=100)
-        tests = board.comparisons[DSC]
-        pairs = tests.other_tests[SIGNED_RANK] if scheme is WINS else tests.pairs
-        assert get_figures(board, "significant_wins") == {
-            team: sum(pair.team == team and pair.p_holm < ALPHA for pair in pairs) for team in teams
-        }
-        stable = board.stability.rankings["x"].teams
-        assert stable["T4"].mean < stable["T0"].mean
-
-
 def test_a_replicate_that_equals_the_cohort_has_its_wins():
     """Sixty cases, so that the normal approximation of Wilcoxon's test holds in the cohort as well."""
     rng = np.random.default_rng(6)
@@ -204,23 +188,14 @@ def test_signed_ranks_of_weighted_cases_are_those_of_repeated_cases(seed):
     assert statistic == pytest.approx(direction * abs(expected))
 
 
-def test_signed_ranks_of_infinite_distances():
-    """Infinite against finite has the largest gap; two infinite values tie. Ranks of +inf, +1, -2: 3, 1, -2."""
-    statistic = signed_rank_statistic(np.array([-1.0, -1.0, -3.0, -np.inf]), np.array([-np.inf, -2.0, -1.0, -np.inf]))
-    assert statistic(np.ones((1, 4)))[0] == pytest.approx((3 + 1 - 2) / 2 / np.sqrt(3 * 4 * 7 / 24))
-
-
-COUNT = st.integers(2, 6)
-
-
 @st.composite
 def draw_tables(draw):
-    cases = draw(COUNT)
+    cases = draw(st.integers(2, 6))
     return draw(st.lists(st.lists(st.integers(0, 10), min_size=cases, max_size=cases), min_size=1, max_size=5))
 
 
 @given(draw_tables(), st.randoms(), st.sampled_from(["min", "average", "max", "dense"]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6)
 def test_the_order_of_the_teams_changes_no_rank(table, random, ties):
     order = list(range(len(table)))
     random.shuffle(order)
@@ -229,22 +204,6 @@ def test_the_order_of_the_teams_changes_no_rank(table, random, ties):
     for scheme in (MEAN, MEDIAN, WINS):
         boards = [rank_by_scheme(scheme, teams, ties, bootstraps=2) for teams in (straight, turned)]
         assert get_ranks(boards[0]) == get_ranks(boards[1])
-
-
-@given(draw_tables(), st.sampled_from(["min", "average", "max", "dense"]))
-@settings(max_examples=12, deadline=None)
-def test_a_team_that_loses_every_case_to_another_is_never_first(table, ties):
-    """Its rank is worse than the better team's in each case; of wins it has no more than the better team."""
-    teams = {f"T{place}": [0.2 + value / 20 for value in values] for place, values in enumerate(table)}
-    teams["dominated"] = [value - 0.05 for value in teams["T0"]]
-    for scheme in (MEAN, MEDIAN):
-        assert (
-            get_ranks(rank_by_scheme(scheme, teams, ties))["dominated"]
-            > get_ranks(rank_by_scheme(scheme, teams, ties))["T0"]
-            >= 1
-        )
-    by_wins = get_ranks(rank_by_scheme(WINS, teams, ties, bootstraps=2))
-    assert by_wins["dominated"] >= by_wins["T0"]
 
 
 def test_equal_teams_claim_a_win_in_at_most_five_percent_of_rankings():
@@ -279,10 +238,6 @@ def test_the_place_of_an_entry_out_of_competition():
     assert count_teams_above(UnrankedEntry("D", "", figures, results=best), teams) == 0
     assert count_teams_above(UnrankedEntry("E", "", figures), teams) == 3
     assert count_teams_above(UnrankedEntry("F", "", {}), teams) == 3
-
-
-def test_the_best_run_is_chosen_by_the_same_scheme():
-    assert order_teams(make_results(MEDIAN, {"1": C, "2": B, "3": A}), 0, None) == ["3", "2", "1"]
 
 
 def test_a_scheme_without_its_input_is_refused_or_left_out():

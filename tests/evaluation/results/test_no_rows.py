@@ -49,18 +49,6 @@ def test_without_rows_the_aggregates_are_the_same_and_no_name_is_shown(phase_of,
     assert str(phase.root) not in text + printed.err
 
 
-def test_hiding_rows_changes_no_score(phase_of):
-    """Of eight recurrences the earliest has no risk and loses all of its 7 pairs, not half of them: 21 of 28."""
-    phase = phase_of(RFS)
-    phase.add_truth_table("PatientID,Relapse,RFS\n" + "".join(f"P{day},1,{day}\n" for day in range(1, 9)))
-    table = phase.root / "risks.csv"
-    table.write_text("PatientID,risk\n" + "".join(f"P{day},{-day}\n" for day in range(2, 9)))
-    for rows in (True, False):
-        report = phase.run(predictions=table, rows=rows)
-        assert report["aggregates"]["c_index"]["value"] == 21 / 28
-        assert report["provenance"]["options"]["missing_risk"] == "non_concordant"
-
-
 def test_without_rows_references_need_equally_many_cases(phase_of):
     teams = []
     for team, right in (("a", 2), ("b", 3)):
@@ -93,22 +81,19 @@ def test_stopping_at_missing_answers_names_no_case_without_rows(phase_of):
 
 @pytest.mark.parametrize(
     ("task", "bad"),
-    [
-        ("rfs", "PatientID,Relapse,RFS\nP1,1,-987\n"),
-        ("rfs", "PatientID,Relapse,RFS\nP1,987,5\n"),
-        ("hpv", "PatientID,HPV Status\nP1,987\n"),
-    ],
-)
+    [(RFS, "PatientID,Relapse,RFS\nP1,1,-987\n"), (RFS, "PatientID,Relapse,RFS\nP1,987,5\n"), (HPV, "PatientID,HPV Status\nP1,987\n")],
+    ids=["time", "event", "class"],
+)  # fmt: skip
 def test_an_error_of_a_table_shows_no_value(phase_of, task, bad):
-    phase = phase_of({"rfs": RFS, "hpv": HPV}[task])
+    phase = phase_of(task)
     phase.add_truth_table(bad)
-    with pytest.raises(Exception, match="line 2") as error:
+    with pytest.raises(GroundTruthError, match="line 2") as error:
         phase.run()
     assert "987" not in str(error.value)
     assert str(phase.root) not in str(error.value)
 
 
-@pytest.mark.parametrize(("value", "dtype"), [(97, np.uint8), (97, np.float32), (1.97, np.float32), (-97, np.int16)])
+@pytest.mark.parametrize(("value", "dtype"), [(97, np.uint8), (1.97, np.float32)])
 def test_an_error_of_a_reference_mask_shows_no_value(phase_of, blank, grid, value, dtype):
     phase = phase_of(SEGMENTATION)
     mask = blank().astype(dtype)

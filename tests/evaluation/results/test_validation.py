@@ -1,14 +1,19 @@
-"""Results that no evaluation can have written: impossible rows, and figures that do not follow from the rows."""
+"""Results that no evaluation can have written: impossible rows, figures that do not follow from the rows, damaged files."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from contract.errors import HecktorError
 from evaluation.api import rank
 from evaluation.ranking.cli import main
+from tests.damage import ABSENT, list_paths, replace_at
 from tests.evaluation.builders import read_edition
 
 
@@ -16,44 +21,29 @@ def rank_team(content, **options):
     return rank({"team": content}, bootstraps=0, **options)
 
 
-@pytest.mark.parametrize("kind", ["masks", "risks", "classes", "four_answers"])
-def test_what_an_evaluation_wrote_is_ranked(valid_metrics, kind):
-    assert rank_team(valid_metrics(kind)).order == ("team",)
-
-
-MASK_FAULTS = {
-    "intersection ten times the reference": (
-        {"gtvp.intersection_voxels": 80},
-        "gtvp: found .* at most the voxels of either",
-    ),
-    "half a voxel": ({"gtvn.reference_voxels": 4.5}, "gtvn.reference_voxels: found 4.5, expected a whole number"),
-    "fewer than no voxels": ({"gtvp.predicted_voxels": -8}, "gtvp.predicted_voxels: found -8, expected a number of at"),
-    "more digits than a double": ({"gtvp.predicted_voxels": -(10**400)}, "gtvp.predicted_voxels: found -1000"),
-    "no volume": ({"voxel_volume_mm3": 0}, "voxel_volume_mm3: found 0, expected a number of at least 1e-100"),
-    "a negative distance": (
-        {"gtvp.surface.values.hd95_mm": -1.0},
-        "gtvp.surface.values.hd95_mm: found -1.0, expected a number of at least 0",
-    ),
-    "a surface DSC above 1": (
-        {"gtvp.surface.values.surface_dsc": 1.01},
-        "gtvp.surface: found .* surface_dsc of at most 1",
-    ),
-    "a metric that is not measured": ({"gtvp.surface.values.kappa": 1.0}, "gtvp.surface: found .* a value for each of"),
-    "no state of the surfaces": ({"gtvp.surface.state": None}, "gtvp.surface.state: found null, expected one of"),
-    "voxels without a mask": ({"error": "no mask"}, ": found .* no predicted voxel in a row with an error"),
-    "a failure without a reason": ({"failed": True}, ": found .* the error of a failed case"),
-    "no surfaces": ({"gtvp.surface": None}, ": found .* the surfaces of gtvp, which these rules measure"),
-    "no lesions": ({"gtvn.lesions": None}, ": found .* the lesions of GTVn"),
-    "lists of two lengths": ({"gtvn.lesions.dsc": []}, "gtvn.lesions: found .* as many sizes as DSCs of lesions"),
-    "a pair of an unknown lesion": (
+MASK_FAULTS = [
+    ({"gtvp.intersection_voxels": 80}, "gtvp: found .* at most the voxels of either"),
+    ({"gtvn.reference_voxels": 4.5}, "gtvn.reference_voxels: found 4.5, expected a whole number"),
+    ({"gtvp.predicted_voxels": -(10**400)}, "gtvp.predicted_voxels: found -1000"),
+    ({"voxel_volume_mm3": 0}, "voxel_volume_mm3: found 0, expected a number of at least 1e-100"),
+    ({"gtvp.surface.values.hd95_mm": -1.0}, "gtvp.surface.values.hd95_mm: found -1.0, expected a number of at least 0"),
+    ({"gtvp.surface.values.surface_dsc": 1.01}, "gtvp.surface: found .* surface_dsc of at most 1"),
+    ({"gtvp.surface.values.kappa": 1.0}, "gtvp.surface: found .* a value for each of"),
+    ({"gtvp.surface.state": None}, "gtvp.surface.state: found null, expected one of"),
+    ({"error": "no mask"}, ": found .* no predicted voxel in a row with an error"),
+    ({"failed": True}, ": found .* the error of a failed case"),
+    ({"gtvp.surface": None}, ": found .* the surfaces of gtvp, which these rules measure"),
+    ({"gtvn.lesions": None}, ": found .* the lesions of GTVn"),
+    ({"gtvn.lesions.dsc": []}, "gtvn.lesions: found .* as many sizes as DSCs of lesions"),
+    (
         {"gtvn.lesions.pairs": [{"reference": 1, "predicted": 0, "iou": 0.5}]},
         "gtvn.lesions: found .* pairs of lesions whose sizes are listed",
     ),
-    "another key": ({"kappa": 1}, "kappa: found 1, expected no such key"),
-}
+    ({"kappa": 1}, "kappa: found 1, expected no such key"),
+]
 
 
-@pytest.mark.parametrize(("changes", "message"), MASK_FAULTS.values(), ids=MASK_FAULTS)
+@pytest.mark.parametrize(("changes", "message"), MASK_FAULTS)
 def test_rows_of_masks_that_cannot_be(valid_metrics, changes, message):
     """Case A has 8 reference and 8 predicted GTVp voxels of 6 mm3, 4 in common, and one GTVn lesion of 4 voxels."""
     content = valid_metrics("masks")
@@ -112,74 +102,46 @@ def test_every_stated_value_follows_from_the_rows(valid_metrics, name, value, me
     content["aggregates"][name]["value"] = value
     with pytest.raises(HecktorError, match=f"^team: {message}"):
         rank_team(content)
+    # The evaluation image puts its edition before the arguments of `rank`.
+    with pytest.raises(HecktorError, match=r"^team: metrics of edition 'hecktor2025', expected 'hecktor2022'"):
+        rank_team(content, edition="hecktor2022")
 
 
-def test_classes_of_one_reference_are_equal_for_all_teams(valid_metrics):
-    second = valid_metrics("classes")
+@pytest.mark.parametrize("kind", ["classes", "masks"])
+def test_one_reference_is_equal_for_all_teams(valid_metrics, kind):
+    """The second team has another class, or two lesions in the same four reference voxels."""
+    second = valid_metrics(kind)
     row = second["results"][0]
-    row["hpv_positive"] = not row["hpv_positive"]
+    if kind == "classes":
+        row["hpv_positive"] = not row["hpv_positive"]
+    else:
+        row["gtvn"]["lesions"]["fn"] = 1
     second["aggregates"] = {}
-    with pytest.raises(HecktorError, match="one and two: P1 was measured against different references"):
-        rank({"one": valid_metrics("classes"), "two": second}, bootstraps=0)
-
-
-def test_lesions_of_one_reference_are_equal_for_all_teams(valid_metrics):
-    """In the second team's row two lesions lie in the same four reference voxels."""
-    second = valid_metrics("masks")
-    second["results"][0]["gtvn"]["lesions"]["fn"] = 1
-    second["aggregates"] = {}
-    with pytest.raises(HecktorError, match="one and two: A was measured against different references"):
-        rank({"one": valid_metrics("masks"), "two": second}, bootstraps=0)
+    with pytest.raises(HecktorError, match=f"one and two: {row['case']} was measured against different references"):
+        rank({"one": valid_metrics(kind), "two": second}, bootstraps=0)
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "key", "value", "message"),
+    ("kind", "name", "figures", "message"),
     [
-        ("masks", "gtvp_dsc_mean", "value", 1.7, "gtvp_dsc_mean 1.7, expected from 0 to 1"),
-        ("masks", "gtvn_f1_agg", "ci95_high", 1.7, "gtvn_f1_agg 1.7, expected from 0 to 1"),
-        ("risks", "c_index", "ci95_low", -0.1, "c_index -0.1, expected from 0 to 1"),
-        ("classes", "calibration_in_the_large", "value", -1.1, "calibration_in_the_large -1.1, expected from -1 to 1"),
-        ("four_answers", "score", "value", 1.2, "score 1.2, expected from 0 to 1"),
+        ("masks", "gtvp_dsc_mean", {"value": 1.7}, ": gtvp_dsc_mean 1.7, expected from 0 to 1"),
+        ("masks", "gtvn_f1_agg", {"ci95_high": 1.7}, ": gtvn_f1_agg 1.7, expected from 0 to 1"),
+        (
+            "classes",
+            "calibration_in_the_large",
+            {"value": -1.1},
+            ": calibration_in_the_large -1.1, expected from -1 to",
+        ),
+        ("four_answers", "score", {"value": 1.2}, ": score 1.2, expected from 0 to 1"),
+        ("risks", "c_index", {"ci95_low": 0.9, "ci95_high": 0.1}, r"\.aggregates\.c_index: found "),
     ],
 )
-def test_values_beyond_their_range_are_refused_without_rows_too(valid_metrics, kind, name, key, value, message):
+def test_values_beyond_their_range_are_refused_without_rows_too(valid_metrics, kind, name, figures, message):
     content = {**valid_metrics(kind), "results": []}
     rank_team(content, without_rows=True)
-    content["aggregates"][name][key] = value
-    with pytest.raises(HecktorError, match=f"^team: {message}"):
+    content["aggregates"][name] |= figures
+    with pytest.raises(HecktorError, match=f"^team{message}"):
         rank_team(content, without_rows=True)
-
-
-def test_an_interval_begins_with_its_lower_end(valid_metrics):
-    content = valid_metrics("risks")
-    content["aggregates"]["c_index"] |= {"ci95_low": 0.9, "ci95_high": 0.1}
-    with pytest.raises(HecktorError, match=r"^team\.aggregates\.c_index: found "):
-        rank_team(content)
-
-
-def test_distances_are_not_negative(valid_metrics):
-    """HECKTOR 2021 ranks by the median HD95 in mm, which has no upper limit."""
-    content = {**valid_metrics("masks"), "results": []}
-    content["provenance"] |= {"edition": "hecktor2021"}
-    content["aggregates"]["gtvp_hd95_median_mm"] = {"value": 300.0, "ci95_low": 1.0, "ci95_high": 400.0}
-    rank_team(content, without_rows=True)
-    content["aggregates"]["gtvp_hd95_median_mm"]["value"] = -1.0
-    with pytest.raises(HecktorError, match="gtvp_hd95_median_mm -1, expected 0 or more"):
-        rank_team(content, without_rows=True)
-
-
-def test_every_run_of_a_team_needs_rows(valid_metrics, tmp_path):
-    """Only the better run has rows."""
-    paths = []
-    for number, rows in enumerate((valid_metrics("risks")["results"], [])):
-        path = tmp_path / str(number) / "metrics.json"
-        path.parent.mkdir()
-        path.write_text(json.dumps({**valid_metrics("risks"), "results": rows}))
-        paths.append(str(path))
-    arguments = ["--task", "2", "--runs", f"a={','.join(paths)}", "--output", str(tmp_path / "board")]
-    with pytest.raises(HecktorError, match=r"2 1/metrics\.json: no per-case rows"):
-        main(arguments)
-    assert main([*arguments, "--without-rows"]) == 0
 
 
 def test_results_do_not_bring_their_own_edition(valid_metrics, tmp_path):
@@ -193,12 +155,6 @@ def test_results_do_not_bring_their_own_edition(valid_metrics, tmp_path):
     assert rank_team(content, edition=str(edition)).order == ("team",)
 
 
-def test_an_edition_of_the_package_ranks_its_own_results(valid_metrics):
-    """The evaluation image puts its edition before the arguments of `rank`."""
-    with pytest.raises(HecktorError, match=r"^team: metrics of edition 'hecktor2025', expected 'hecktor2022'"):
-        rank_team(valid_metrics("masks"), edition="hecktor2022")
-
-
 def write_edition(tmp_path, **rules):
     """Write HECKTOR 2025 under another name with some rules of its masks changed."""
     content = {**read_edition("hecktor2025"), "name": "changed"}
@@ -210,30 +166,82 @@ def write_edition(tmp_path, **rules):
     return str(path)
 
 
-@pytest.mark.parametrize("rows", [True, False])
-def test_results_are_ranked_only_under_the_rules_of_their_evaluation(valid_metrics, tmp_path, rows):
-    content = valid_metrics("masks")
-    if not rows:
-        content = {**content, "results": []}
-        content["provenance"] = {**content["provenance"], "case_set_sha256": ""}
+def test_results_are_ranked_only_under_the_rules_of_their_evaluation(valid_metrics, tmp_path):
+    content = {**valid_metrics("masks"), "results": []}
     with pytest.raises(HecktorError) as error:
         rank_team(content, edition=write_edition(tmp_path, connectivity=6), without_rows=True)
     assert "scored by rules that differ from changed: connectivity 26" in str(error.value)
     assert "expected connectivity 6; evaluate again with --edition changed" in str(error.value)
-    content["provenance"] = {
-        **content["provenance"],
-        "options": {**content["provenance"]["options"], "connectivity": 6},
-    }
-    with pytest.raises(
-        HecktorError, match="rules that differ from hecktor2025: connectivity 6, expected connectivity 26"
-    ):
+    content["provenance"]["options"]["connectivity"] = 6
+    message = "rules that differ from hecktor2025: connectivity 6, expected connectivity 26"
+    with pytest.raises(HecktorError, match=message):
         rank_team(content, edition="hecktor2025", without_rows=True)
-
-
-def test_every_differing_rule_of_an_answer_is_named(valid_metrics):
     content = valid_metrics("four_answers")
     content["provenance"]["options"]["rfs"] |= {"direction": "risk", "missing": "skip"}
-    with pytest.raises(
-        HecktorError, match=r"rfs\.missing skip, rfs\.direction risk, expected rfs\.missing worst, rfs\.dir"
-    ):
+    message = r"rfs\.missing skip, rfs\.direction risk, expected rfs\.missing worst, rfs\.dir"
+    with pytest.raises(HecktorError, match=message):
         rank_team(content, edition="hecktor2026")
+
+
+KINDS = ("masks", "risks", "classes", "four_answers")
+JUNK = st.one_of(
+    st.sampled_from([ABSENT, None, True, 0, -1, 0.5, 10**400, 1e308, float("nan"), "", "1", "\ud800", [], {}, [None]]),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+        max_leaves=6,
+    ),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_in_any_place_is_refused_or_harmless(valid_metrics, kind):
+    """Every place is damaged once with a value of another type, and random places with random values."""
+    valid = valid_metrics(kind)
+    paths = list(list_paths(valid))
+    outcomes, lines = set(), set()
+
+    @settings(max_examples=30)
+    @given(st.sampled_from(paths), JUNK, st.booleans())
+    @example(("provenance", "seed"), "abc", False)
+    @example(("provenance", "seed"), -1, False)
+    @example(("cases",), None, False)
+    @example(("results", 0, "case"), "\ud800", False)
+    def damage(path, junk, with_another_team):
+        content = replace_at(valid_metrics(kind), path, junk)
+        other_teams = {"sound": valid_metrics(kind)} if with_another_team else {}
+        try:
+            rank({"damaged": content, **other_teams}, bootstraps=3)
+            outcomes.add("ranked")
+        except HecktorError as problem:
+            outcomes.add("refused")
+            lines.add(problem.message.count("\n"))
+
+    damage()
+    for path, junk in zip(paths, itertools.cycle(({}, 10**400, "x", None)), strict=False):
+        with contextlib.suppress(HecktorError):
+            rank({"damaged": replace_at(valid_metrics(kind), path, junk)}, bootstraps=0)
+    assert outcomes == {"ranked", "refused"}
+    assert lines == {0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"value":', '"infinite": 5, "value":'),
+        ('"case": "A"', '"case": null'),
+        ('"intersection_voxels": 4', f'"intersection_voxels": 1{"0" * 5000}'),
+        ('"dsc": 0.5', '"dsc": NaN'),
+        ('"dsc": 0.5', '"dsc": 1e999'),
+        ('"options": {', '"options": {"a": ' + "[" * 3000 + "]" * 3000 + ", "),
+    ],
+)
+def test_damaged_files_are_refused_by_the_command(valid_metrics, tmp_path, old, new):
+    text = json.dumps(valid_metrics("masks"))
+    assert old in text
+    path = tmp_path / "team" / "metrics.json"
+    path.parent.mkdir()
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(HecktorError, match=r"metrics\.json"):
+        main(["--task", "1", str(path), "--output", str(tmp_path / "board"), "--bootstraps", "3"])
+    assert not (tmp_path / "board").exists()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from contract.errors import HecktorError
-from evaluation.editions.profile import load_profile
 from evaluation.rows.classes import ClassRow
 from evaluation.rows.mask import MaskRow
 from evaluation.rows.risk import RiskRow
-from evaluation.rows.table import RowTable, read_table
+from evaluation.rows.table import read_table
 from tests.damage import ABSENT, list_paths, replace_at
 
 REFUSED = (KeyError, TypeError, ValueError)
@@ -94,30 +91,3 @@ def test_selected_rows_are_the_rows_of_a_smaller_table(is_selected):
     rows = VALID[ClassRow]
     selected = [row for row, is_kept in zip(rows, is_selected, strict=True) if is_kept]
     assert read_table(ClassRow, rows).select(is_selected) == read_table(ClassRow, selected)
-
-
-def test_numbers_of_null_are_nan():
-    numbers = RowTable({"risk": [1, None, 2.5]}).numbers("risk")
-    np.testing.assert_array_equal(numbers, [1.0, np.nan, 2.5])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"voxel_volume_mm3": 0}, "X, B.voxel_volume_mm3: found 0, expected a number of at least 1e-100"),
-        ({"gtvp": {**LABEL, "dsc": 2}}, "X, B.gtvp.dsc: found 2, expected a number of at most 1.0"),
-        ({"gtvn": LABEL}, "X, B: found an object, expected the lesions of GTVn"),
-        ({"extra": 1}, "X, B.extra: found 1, expected no such key"),
-    ],
-)
-def test_the_message_names_file_case_and_key(change, message):
-    scorer = load_profile("hecktor2025").task("segmentation").answers["segmentation"].scorer
-    with pytest.raises(HecktorError) as problem:
-        scorer.read_table([MASK, {**MASK, "case": "B", **change}], "X")
-    assert str(problem.value) == message
-
-
-def test_fields_that_are_not_stored_are_left_out():
-    scorer = load_profile("hecktor2025").task("segmentation").answers["segmentation"].scorer
-    rows = [{**MASK, "case": "B", "resampled": None}, MASK]
-    assert scorer.read_table(rows, "X") == read_table(MaskRow, [MASK, {**MASK, "case": "B"}])

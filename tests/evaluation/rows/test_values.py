@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 from contract.errors import MetricError, PredictionError
 from evaluation import evaluate
 from evaluation.editions.profile import load_profile
+from evaluation.metrics.survival import RISK_METRICS, RiskCohort, SurvivalCohort
 from evaluation.rows.classes import ClassRow, ClassScorer
+from evaluation.rows.scorer import build_metrics
 from tests.evaluation.tasks import HPV, RFS
 
 FOLLOW_UP = "PatientID;Relapse;RFS\nP1;1;1\nP2;1;2\nP3;0;3\nP4;1;4\nP5;;\n"
@@ -46,49 +46,6 @@ def test_c_index_counts_a_patient_without_target_apart(rfs):
     assert cases["unknown"] == []
     target = {"rfs_days": 2.0, "relapse": True}
     assert report["results"][1] == {"case": "P2", "error": None, "failed": False, "risk": 3.0, **target}
-
-
-@pytest.mark.parametrize("text", ["NaN", '"3"', None])
-def test_an_unusable_risk_is_non_concordant(rfs, text):
-    """Of the pairs (1,2) (1,3) (1,4) (2,3) (2,4) those with patient 2 are lost: 2 of 5 remain."""
-    texts = {"P1": "4", "P3": "2", "P4": "1"} | ({"P2": text} if text else {})
-    report = evaluate_answers(rfs, **texts)
-    assert report["aggregates"]["c_index"]["value"] == pytest.approx(0.4)
-    listed = report["cases"]["missing"] if text is None else [item["case"] for item in report["cases"]["failed"]]
-    assert listed == ["P2"]
-    written = (rfs.output_dir / "metrics.json").read_text()
-    json.loads(written, parse_constant=lambda constant: pytest.fail(f"{constant} in metrics.json"))
-
-
-def test_a_flipped_sign_is_a_warning(rfs):
-    report = evaluate_answers(rfs, P1="1", P2="2", P3="3", P4="4")
-    assert report["aggregates"]["c_index"]["value"] == 0.0
-    assert "sign may be flipped" in report["warnings"][0]
-    assert "higher = earlier" in report["warnings"][0]
-
-
-def test_an_interval_that_contains_half_is_no_flipped_sign(rfs):
-    """With risks in the order 1, 3, 4, 2 two of five pairs are right, and the interval of four patients reaches above 0.5.
-
-    Without an interval the value decides.
-    """
-    for case, text in {"P1": "1", "P2": "4", "P3": "3", "P4": "2"}.items():
-        rfs.add_value(case, text)
-    without_interval = rfs.run(bootstraps=0)
-    assert without_interval["aggregates"]["c_index"]["value"] == pytest.approx(0.4)
-    assert "sign may be flipped" in without_interval["warnings"][0]
-    report = rfs.run(bootstraps=200)
-    assert report["aggregates"]["c_index"]["ci95_high"] > 0.5
-    assert "sign may be flipped" not in " ".join(report["warnings"])
-
-
-def test_no_comparable_pair_is_an_error_and_no_file(phase_of):
-    phase = phase_of(RFS)
-    phase.add_truth_table("PatientID,Relapse,RFS\nA,0,5\nB,0,6\n")
-    phase.add_value("A", "1")
-    with pytest.raises(MetricError, match="no comparable pair"):
-        phase.run()
-    assert not phase.output_dir.exists()
 
 
 def test_hpv_by_hand(hpv):
@@ -137,16 +94,6 @@ def test_the_probability_of_the_other_class_is_a_warning(warnings_of):
     assert warnings_of(truth, truth, [1 - value for value in inverted]) == []
 
 
-def test_an_interval_that_contains_chance_is_no_inversion(warnings_of):
-    """Ten of 30 right are 0.333 with an interval below 0.5; of two of six right it reaches above 0.5."""
-    truth = [i % 2 > 0 for i in range(60)]
-    third = [positive == (i % 6 < 2) for i, positive in enumerate(truth)]
-    (line,) = warnings_of(truth, third)
-    assert line.startswith("balanced_accuracy is 0.333, below chance")
-    assert warnings_of(truth[:6], third[:6]) == []
-    assert warnings_of(truth, [True] * 60) == []
-
-
 def test_chance_of_stages_is_one_in_the_stages_that_occur():
     """T1, T2 and T4 occur: a balanced accuracy of 1/3 is chance. All of one stage is 1/3, all wrong 0."""
     stage = load_profile("hecktor2026").task(None).answers["t_stage"].answer
@@ -166,22 +113,6 @@ def test_chance_of_stages_is_one_in_the_stages_that_occur():
         None,
         "balanced_accuracy is 0.000, below chance (0.333 for 3 classes): are the classes inverted?",
     ]
-
-
-def test_redraws_of_extra_metrics_are_counted_apart(rfs):
-    """Samples in which Uno's C is undefined equal those of the C-index; no AUC exists in four days."""
-    for case in ("P1", "P2", "P3"):
-        rfs.add_value(case, "1")
-    provenance = rfs.run(bootstraps=300)["provenance"]
-    assert provenance["redraws_of_extra_metrics"] == provenance["redraws"] > 0
-
-
-def test_one_class_only_is_an_error(phase_of):
-    phase = phase_of(HPV)
-    phase.add_truth_table("PatientID,HPV Status\nA,1\nB,1\n")
-    phase.add_value("A", "true")
-    with pytest.raises(MetricError, match="only one class"):
-        phase.run()
 
 
 def test_a_job_without_a_ct_is_unknown(rfs):
@@ -209,9 +140,68 @@ def test_options_change_what_counts(rfs):
     assert report["cases"]["skipped"]["no_usable_prediction"] == ["P2"]
     with pytest.raises(PredictionError, match="P2"):
         c_index(missing="stop")
-
-
-def test_skipping_every_case_is_an_error(rfs):
-    rfs.add_job("P1")
+    rfs.jobs = rfs.jobs[1:2]
     with pytest.raises(PredictionError, match="none of 4"):
-        rfs.run(options={"missing": "skip"})
+        c_index(missing="skip")
+
+
+@pytest.mark.parametrize(
+    ("task", "table", "message"),
+    [
+        (RFS, "PatientID,Relapse,RFS\nA,0,5\nB,0,6\n", "no comparable pair"),
+        (HPV, "PatientID,HPV Status\nA,1\nB,1\n", "only one class"),
+    ],
+)
+def test_a_reference_that_cannot_be_scored_is_an_error_and_no_file(phase_of, task, table, message):
+    phase = phase_of(task)
+    phase.add_truth_table(table)
+    phase.add_value("A", "1" if task is RFS else "true")
+    with pytest.raises(MetricError, match=message):
+        phase.run()
+    assert not phase.output_dir.exists()
+
+
+def test_a_flipped_sign_is_a_warning(rfs):
+    """With risks in the order 1, 3, 4, 2 two of five pairs are right, and the interval of four patients contains 0.5.
+
+    Without an interval the value decides.
+    """
+    paths = [rfs.add_job(f"P{number}") for number in range(1, 5)]
+
+    def run(risks, **changes):
+        for path, risk in zip(paths, risks, strict=True):
+            path.write_text(risk)
+        report = rfs.run(**changes)
+        return report["aggregates"]["c_index"], report["warnings"][0]
+
+    figures, warning = run("1234")
+    assert figures["value"] == 0.0
+    assert "sign may be flipped" in warning
+    assert "higher = earlier" in warning
+    assert "sign may be flipped" in run("1432", bootstraps=0)[1]
+    figures, warning = run("1432", bootstraps=200)
+    assert figures["ci95_high"] > 0.5
+    assert "sign may be flipped" not in warning
+
+
+def test_the_horizons_of_the_aucs_are_years() -> None:
+    """Recurrence after 200, 300 and 366 days with risks 3, 1 and 0; followed for 400 and 800 days with risks 2 and 0.5.
+
+    No patient is censored before the last recurrence, so that every pair counts once. After one year (365.25 days) the
+    first two have recurred and the other three not: of the pairs 3 against 0, 2, 0.5 and 1 against 0, 2, 0.5 only
+    1 against 2 is wrong, 5/6. After two years three have recurred and one is followed for longer: 3, 1 and 0 against
+    0.5, 2/3. No patient is followed for three years.
+    """
+    patients = SurvivalCohort(
+        times_days=np.array([200.0, 300.0, 366.0, 400.0, 800.0]),
+        events=np.array([True, True, True, False, False]),
+        risks=np.array([3.0, 1.0, 0.0, 2.0, 0.5]),
+    )
+    cohort, once = RiskCohort(patients, "tie"), np.ones((1, 5))
+    metrics = build_metrics(RISK_METRICS, cohort)
+    aucs = {name: metric(once)[0] for name, metric in metrics.items() if name.startswith("auc_")}
+    assert aucs == {
+        "auc_1y": pytest.approx(5 / 6),
+        "auc_2y": pytest.approx(2 / 3),
+        "auc_3y": pytest.approx(np.nan, nan_ok=True),
+    }

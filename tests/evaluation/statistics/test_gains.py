@@ -96,7 +96,6 @@ def test_the_influence_of_few_cases_leaves_few_degrees_of_freedom():
         ([0.1, 0.2, 0.3], [0.1, 0.2, 0.3, 0.2]),  # four cases have at most three degrees of freedom
         ([0.1] * 1000, [0.1] * 12),  # no deviation; the mean of 1000 gains of 0.1 is not 0.1 in floating point
         ([0.1, INF, 0.2], [0.1, 0.2, 0.3, *[0.2] * 5]),
-        ([NAN, NAN], [0.1, 0.2, 0.3, *[0.2] * 5]),
         ([1e-16, -1e-16, 0.0], [1e-16] * 12),  # two teams that differ only by rounding
     ],
 )
@@ -104,20 +103,6 @@ def test_where_too_few_patients_differ_there_is_no_p(gains, left_out):
     gains_of_pair = compare_with_zero(0.2, gains, left_out)
     assert gains_of_pair.difference[0, 1] == 0.2
     assert np.isnan([*list_figures(gains_of_pair)[2:], *list_figures(gains_of_pair, 1, 0)[2:]]).all()
-
-
-def test_no_p_is_below_that_of_all_answers_exchanged():
-    """Eight patients: 1 / 2^8, however small the deviation."""
-    assert compare_with_zero(0.1, [0.1, 0.1 + 1e-9] * 50, [0.1, 0.2, 0.3, *[0.2] * 5]).p[0, 1] == 2**-8
-
-
-def test_undefined_replicates_do_not_count():
-    some, all_of_them = (
-        compare_with_zero(0.2, [0.1, NAN, 0.2, 0.3], [0.1, 0.3, 0.2, 0.1, *[0.2] * 5, NAN]),
-        compare_with_zero(0.2, [0.1, 0.2, 0.3], [0.1, 0.3, 0.2, 0.1, *[0.2] * 5]),
-    )
-    assert list_figures(some) == pytest.approx(list_figures(all_of_them))
-    assert some.df[0, 1] > 5
 
 
 @settings(max_examples=40, deadline=None)
@@ -134,24 +119,6 @@ def test_all_pairs_at_once_agree_with_loops(seed, odd, digits):
     for a, b in itertools.permutations(range(5), 2):
         expected = compare_naively(values[a], values[b], draws[a], draws[b], left_out[a], left_out[b])
         assert list_figures(gains, a, b) == pytest.approx(expected, nan_ok=True, rel=1e-6, abs=1e-12)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000), st.integers(2, 6), st.floats(0.01, 100))
-def test_invariants_of_gains(seed, teams, scale):
-    """Both directions share one p; units change nothing; a larger gain over the same draws has a smaller p."""
-    rng = np.random.default_rng(seed)
-    values, draws, left_out = rng.normal(size=teams), rng.normal(size=(teams, 50)), rng.normal(size=(teams, 40))
-    gains = compute_gains(values, draws, left_out)
-    off_diagonal = ~np.eye(teams, dtype=bool)
-    np.testing.assert_allclose((gains.p + gains.p.T)[off_diagonal], 1, rtol=1e-9)
-    np.testing.assert_array_equal(gains.difference, -gains.difference.T)
-    np.testing.assert_array_equal(gains.sd, gains.sd.T)
-    np.testing.assert_allclose(gains.ci95_low, -gains.ci95_high.T, atol=1e-12)
-    assert (gains.p[off_diagonal] > 0).all()
-    np.testing.assert_allclose(compute_gains(scale * values, scale * draws, scale * left_out).p, gains.p, rtol=1e-5)
-    values[0] += 1
-    assert (compute_gains(values, draws, left_out).p[0, 1:] < gains.p[0, 1:]).all()
 
 
 @settings(max_examples=40, deadline=None)
@@ -187,3 +154,12 @@ def test_a_mean_is_compared_like_a_paired_t_test():
     expected = stats.ttest_rel(cases[0], cases[1], alternative="greater")
     assert gains.p[0, 1] == pytest.approx(expected.pvalue, rel=0.15)
     assert gains.sd[0, 1] == pytest.approx(stats.sem(cases[0] - cases[1]), rel=0.04)
+
+
+def test_undefined_replicates_do_not_count():
+    some, all_of_them = (
+        compare_with_zero(0.2, [0.1, NAN, 0.2, 0.3], [0.1, 0.3, 0.2, 0.1, *[0.2] * 5, NAN]),
+        compare_with_zero(0.2, [0.1, 0.2, 0.3], [0.1, 0.3, 0.2, 0.1, *[0.2] * 5]),
+    )
+    assert list_figures(some) == pytest.approx(list_figures(all_of_them))
+    assert some.df[0, 1] > 5

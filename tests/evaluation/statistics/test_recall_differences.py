@@ -57,20 +57,6 @@ def test_accuracy_is_one_stratum():
     assert gains.p[0, 1] == pytest.approx(t.sf(0.4 / 0.0393519**0.5, 9), rel=1e-5)
 
 
-def test_a_class_of_one_patient_leaves_no_p_and_one_of_two_a_wide_interval():
-    for negatives in (1, 2):
-        reference = (np.arange(40) >= negatives).astype(int)
-        right = np.stack([np.arange(40) < 30, reference == 1])
-        gains = compare_classes(reference, right, 2)
-        assert gains.difference[0, 1] == pytest.approx((1 - (40 - 30) / (40 - negatives)) / 2)
-        if negatives == 1:
-            assert gains.df[0, 1] == 0
-            assert np.isnan([gains.p[0, 1], gains.ci95_low[0, 1], gains.ci95_high[0, 1]]).all()
-        else:
-            assert 1 < gains.df[0, 1] < 2
-            assert gains.ci95_high[0, 1] - gains.ci95_low[0, 1] > 1
-
-
 def test_a_class_without_patients_has_no_weight():
     rng = np.random.default_rng(0)
     reference, right = rng.integers(0, 2, 30), rng.random((3, 30)) < 0.6
@@ -155,8 +141,16 @@ def draw_operating_points(rng, reference):
     return rng.random(limits.shape) < limits
 
 
-@pytest.mark.parametrize("draw", [draw_random_caller, draw_equal_teams, draw_operating_points])
-@pytest.mark.parametrize("sizes", [(58, 2), (54, 6), (48, 12)])
+@pytest.mark.parametrize(
+    ("sizes", "draw"),
+    [
+        ((58, 2), draw_random_caller),
+        ((54, 6), draw_random_caller),
+        ((54, 6), draw_equal_teams),
+        ((54, 6), draw_operating_points),
+        ((48, 12), draw_random_caller),
+    ],
+)
 def test_without_a_difference_few_cohorts_reject(draw, sizes):
     """1,000 cohorts, standard error 0.007 and 0.001: the bootstrap gave p <= 0.001 to 11.6% with six negatives."""
     at_5_percent, at_1_permille = count_rejections(sizes, draw, 1000)
@@ -172,17 +166,20 @@ def test_a_difference_is_found():
             [rng.random(reference.size) < np.where(reference == 0, 0.9, 0.8), rng.random(reference.size) < 0.55]
         )
 
-    assert count_rejections((90, 10), draw, 500)[0] > 0.7
+    assert count_rejections((90, 10), draw, 200)[0] > 0.65
 
 
 def test_t_and_n_stage_together_without_a_difference():
-    """Mean of two balanced accuracies on the same 60 patients: a team that errs in T errs in N, too."""
+    """Mean of two balanced accuracies on the same 60 patients: a team that errs in T errs in N, too.
+
+    500 cohorts: 25 on average at a level of 5%, with a standard deviation of 4.9.
+    """
     rng, n, rejected = np.random.default_rng(3), 60, 0
-    for _ in range(1000):
+    for _ in range(500):
         t_stage, n_stage = np.arange(n) % 10 == 0, np.arange(n) % 6 == 1
         metrics = []
         for right in rng.random((2, n)) < 0.7:
             terms = [binary_metrics(stage, right)["balanced_accuracy"] for stage in (t_stage, n_stage)]
             metrics.append(WeightedSum([(0.5, term) for term in terms]))
         rejected += compare(metrics, n).p[0, 1] <= 0.05
-    assert rejected <= 75
+    assert rejected <= 40

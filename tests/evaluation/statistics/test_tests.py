@@ -22,14 +22,6 @@ def test_holm_by_hand():
     assert holm(np.array([])).size == 0
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-def test_holm_lies_between_the_value_and_bonferroni(values):
-    p = np.array(values)
-    corrected = holm(p)
-    assert (corrected >= p).all()
-    assert (corrected <= np.minimum(1, p * p.size)).all()
-
-
 def compute_p(a, b):
     """Return the p of a over b, and of b over a."""
     p = signed_rank_test(np.stack([np.asarray(a, dtype=float), np.asarray(b, dtype=float)])).p
@@ -37,21 +29,20 @@ def compute_p(a, b):
 
 
 def test_signed_ranks_by_hand():
-    """Three gains of different size: of the 8 signings just one has a positive rank sum of 6: p = 1/8."""
+    """Three gains of different size: of the 8 signings just one has a positive rank sum of 6: p = 1/8.
+
+    Cases with NaN are left out, two infinite values are equal, one infinite gap is the largest.
+    """
     assert compute_p([0.5, 0.6, 0.9], [0.4, 0.4, 0.4]) == pytest.approx((1 / 8, 1.0))
+    a, b = [0.5, 0.6, 0.9, NAN, -INF], [0.4, 0.4, -INF, 0.3, -INF]
+    assert compute_p(a, b) == pytest.approx((1 / 8, 1.0))
+    assert compute_p(a, a) == compute_p([NAN], [0.2]) == (1.0, 1.0)
 
 
 def test_gaps_that_differ_only_by_rounding_are_tied():
     """Five gaps of 0.1, one of them negative, all of rank 3: a sum of 12 or 15 has four or five heads of five, 6 / 32."""
     assert compute_p([0.8, 0.7, 0.9, 0.6, 0.5], [0.7, 0.6, 0.8, 0.7, 0.4])[0] == 6 / 32
     assert compute_p([0.1 + 0.2], [0.3]) == (1.0, 1.0)
-
-
-def test_signed_ranks_of_nan_and_infinite_values():
-    """Cases with NaN are left out, two infinite values are equal, one infinite gap is the largest."""
-    a, b = [0.5, 0.6, 0.9, NAN, -INF], [0.4, 0.4, -INF, 0.3, -INF]
-    assert compute_p(a, b) == pytest.approx((1 / 8, 1.0))
-    assert compute_p(a, a) == compute_p([NAN], [0.2]) == (1.0, 1.0)
 
 
 @settings(max_examples=30, deadline=None)
@@ -94,16 +85,15 @@ def test_signed_ranks_with_ties_and_infinite_distances_by_hand():
     assert compute_p([-mm for mm in first], [-mm for mm in second]) == (5 / 16, 13 / 16)
 
 
-@pytest.mark.parametrize("cases", [30, 100])
-def test_signed_ranks_of_whole_millimetres_reject_five_in_a_hundred(cases):
+def test_signed_ranks_of_whole_millimetres_reject_five_in_a_hundred():
     """1,000 cohorts of two equally good teams whose distances share half of what makes a patient easy, in steps of 1 mm.
 
     The standard error is 0.007. The difference of medians over its bootstrap standard error rejected 11%.
     """
     rng, rejected = np.random.default_rng(7), 0
     for _ in range(1000):
-        easy = rng.normal(size=cases)
-        teams = np.rint(np.exp(1.5 + 0.6 * (easy + rng.normal(size=(2, cases)))))
+        easy = rng.normal(size=30)
+        teams = np.rint(np.exp(1.5 + 0.6 * (easy + rng.normal(size=(2, 30)))))
         rejected += signed_rank_test(-teams).p[0, 1] <= 0.05
     assert 0.03 < rejected / 1000 < 0.07
 
@@ -123,13 +113,8 @@ def test_kendall_agrees_with_scipy(ranks, random):
     np.testing.assert_allclose(tau, stats.kendalltau(shuffled, reference).statistic, atol=1e-12)
 
 
-def test_kendall_by_hand():
-    """With one of three pairs turned tau is (2 - 1) / 3."""
-    rankings = np.array([[1.0, 2, 3], [2, 1, 3], [3, 2, 1], [1, 1, 1]])
-    np.testing.assert_allclose(kendall_tau(rankings, np.array([1.0, 2, 3])), [1, 1 / 3, -1, NAN])
-
-
 @pytest.mark.parametrize("ties", ["min", "max", "average", "dense"])
+@settings(max_examples=40)
 @given(
     st.lists(st.lists(st.sampled_from([-1.0, 0.0, 2.5, float("inf")]), min_size=3, max_size=3), min_size=1, max_size=4)
 )
