@@ -35,12 +35,15 @@ def set_dsc(task, values):
     return replace(task)  # drops the cached flat rows
 
 
-def test_ranks_over_cases_by_hand():
-    """Two tied best teams have rank 1 and the third has 3; the second team lacks the last case's DSC."""
-    task = set_dsc(
-        build_content(TEAMS, name_cases(4)).results[0],
-        [[0.9, 0.8, 0.5, 0.5], [0.9, 0.7, 0.6, None], [0.1, 0.6, 0.7, 0.6]],
-    )
+@pytest.fixture
+def task():
+    """Return the segmentation; the second team lacks the last case's DSC."""
+    dsc = [[0.9, 0.8, 0.5, 0.5], [0.9, 0.7, 0.6, None], [0.1, 0.6, 0.7, 0.6]]
+    return set_dsc(build_content(TEAMS, name_cases(4)).results[0], dsc)
+
+
+def test_ranks_over_cases_by_hand(task):
+    """Two tied best teams have rank 1 and the third has 3."""
     scores = compute_case_scores(task)[0]
     ranks = [[1, 1, 3, 2], [1, 2, 2, np.nan], [3, 3, 1, 1]]
     np.testing.assert_array_equal(rank_within_cases(scores.oriented_values), ranks)
@@ -59,12 +62,8 @@ def test_ranks_over_cases_by_hand():
     assert len(podium.rows) == 11
 
 
-def test_two_teams_case_by_case():
+def test_two_teams_case_by_case(task):
     """Team 2 wins the third case by 0.1, team 1 the second case by 0.1; the first case is tied."""
-    task = set_dsc(
-        build_content(TEAMS, name_cases(4)).results[0],
-        [[0.9, 0.8, 0.5, 0.5], [0.9, 0.7, 0.6, None], [0.1, 0.6, 0.7, 0.6]],
-    )
     (duel,) = compare_two(task)
     rows = [(row["case"], row["difference"], row["team"]) for row in duel.rows if row["value"] == "GTVp DSC"]
     first, second, third, _ = sorted(name_cases(4))
@@ -89,6 +88,8 @@ def test_concordant_pairs_by_hand(tasks):
     assert scores.table.cases == ("CHUM-003", "CHUP-001", "CHUP-004", "MDA-002")
     assert risks[0].tolist() == [2, 0, 3, 1]
     np.testing.assert_array_equal(scores.values[0], [1, 1, 1, 1])
+    by_time = replace(tasks[1], profile=with_options(tasks[1].profile, {"direction": "time"}))
+    np.testing.assert_array_almost_equal(compute_case_scores(by_time)[0].values, 1 - scores.values)
     task = build_content(TEAMS, name_cases(4)).results[1]
     for team, risk in zip(TEAMS, (-1, 0, 9), strict=True):
         for row, number in zip(task.teams[team].results, range(4), strict=True):
@@ -96,19 +97,6 @@ def test_concordant_pairs_by_hand(tasks):
     (scores,) = compute_case_scores(replace(task))
     # In the order of the cases 3, 1, 4, 2; case 4 has three pairs, the others one.
     np.testing.assert_array_almost_equal(scores.values, [[0, 0, 0, 0], [0, 0.5, 1 / 6, 0], [1, 1, 1, 1]])
-
-
-def test_pairs_of_times_have_the_opposite_order(tasks):
-    """Times are scored by `--option direction=time` in an edition of risks."""
-    by_time = replace(tasks[1], profile=with_options(tasks[1].profile, {"direction": "time"}))
-    (risks,), (times,) = compute_case_scores(tasks[1]), compute_case_scores(by_time)
-    np.testing.assert_array_almost_equal(times.values, 1 - risks.values)
-
-
-def test_right_classes_are_compared(tasks):
-    (duel,) = compare_two(tasks[2])
-    assert {row["difference"] for row in duel.rows} <= {-1.0, 0.0, 1.0}
-    assert analyse_case_ranks(tasks[2]) == []
 
 
 def test_the_pair_is_checked(tasks):

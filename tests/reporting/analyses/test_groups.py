@@ -61,68 +61,43 @@ def with_other_centres(
 
 
 def test_table_4_of_the_2021_overview(results) -> None:
-    """The overview prints mean DSCs of 0.738, 0.714 and 0.765 on all cases, CHUV and CHUP."""
+    """The overview prints mean DSCs of 0.738, 0.714 and 0.765 on all cases, CHUV and CHUP.
+
+    In CHUP pengy has 0.792 and the second team 0.738; the ensemble's 0.794 is not ranked and not part of the range. An
+    infinite distance does not enter the mean.
+    """
     dsc, *_ = analyse_groups(results)
-    values = {(row["of"], row["centre"]): row["value"] for row in dsc.rows}
-    assert values == {
-        ("pengy (first)", "CHUP"): 0.792,
-        ("pengy (first)", "CHUV"): 0.766,
-        ("pengy (first)", "all"): 0.778,
-        ("second", "CHUP"): 0.738,
-        ("second", "CHUV"): 0.662,
-        ("second", "all"): 0.698,
-        ("STAPLE top-5", "CHUP"): 0.794,
-        ("STAPLE top-5", "CHUV"): 0.766,
-        ("STAPLE top-5", "all"): 0.779,
-        (MEAN, "CHUP"): 0.765,
-        (MEAN, "CHUV"): 0.714,
-        (MEAN, "all"): 0.738,
-    }
+    assert [(row["of"], row["centre"], row["value"]) for row in dsc.rows] == [
+        *(("pengy (first)", "CHUP", 0.792), ("second", "CHUP", 0.738), ("STAPLE top-5", "CHUP", 0.794)),
+        (MEAN, "CHUP", 0.765),
+        *(("pengy (first)", "CHUV", 0.766), ("second", "CHUV", 0.662), ("STAPLE top-5", "CHUV", 0.766)),
+        (MEAN, "CHUV", 0.714),
+        *(("pengy (first)", "all", 0.778), ("second", "all", 0.698), ("STAPLE top-5", "all", 0.779)),
+        (MEAN, "all", 0.738),
+    ]
     assert {(row["centre"], row["cases"]) for row in dsc.rows} == {("CHUP", 48), ("CHUV", 53), ("all", 101)}
+    mean = dsc.rows[3]
+    assert (mean.get("team"), mean["low"], mean["high"], mean["teams"]) == (None, 0.738, 0.792, 2)
     assert dsc.notes[0] == NO_P
     assert "observers" in dsc.notes[1]
-
-
-def test_an_infinite_distance_does_not_enter_the_mean(results) -> None:
     distances = next(analysis for analysis in analyse_groups(results) if analysis.name == "centres-distances")
     mean = next(row for row in distances.rows if (row["of"], row["centre"]) == (MEAN, "CHUP"))
     assert (mean["value"], mean["teams"]) == (3.0, 1)
 
 
-def test_the_figure_shows_every_team_and_the_range_of_the_ranked_ones(results) -> None:
-    """In CHUP pengy has 0.792 and the second team 0.738; the ensemble's 0.794 is not ranked and not part of the range."""
-    dsc, *_ = analyse_groups(results)
-    chup = [row for row in dsc.rows if row["centre"] == "CHUP"]
-    assert [row.get("team") for row in chup] == ["pengy", "second", "STAPLE top-5", None]
-    assert (chup[-1]["low"], chup[-1]["value"], chup[-1]["high"], chup[-1]["teams"]) == (0.738, 0.765, 0.792, 2)
-    assert dsc.chart == {
-        "kind": "intervals",
-        "y": "centre",
-        "x": "value",
-        "low": "low",
-        "high": "high",
-        "facet": "metric",
-    }
-
-
 def test_every_ranked_metric_shows_every_centre(results) -> None:
-    """Metrics that are undefined in CHUV have a row for it, so that centres have the same order everywhere."""
+    """Metrics that are undefined in CHUV have a row for it, so that centres have the same order everywhere.
+
+    Without centres, or with one case in each of them, there is nothing to show.
+    """
     undefined = CentreBlock(cases=53, aggregates={})
     side_by_side, *_ = analyse_groups(with_other_centres(results, lambda of: {**of, "CHUV": undefined}))
     first = [(row["centre"], row["value"]) for row in side_by_side.rows if row["of"] == "pengy (first)"]
     assert first == [("CHUP", 0.792), ("CHUV", None), ("all", 0.778)]
-
-
-def test_without_centres_there_is_nothing_to_show(results) -> None:
     assert analyse_groups(with_other_centres(results, lambda _: {})) == []
-
-
-def test_a_centre_of_one_case_is_left_out(results) -> None:
-    one_case = {"cases": 1}
-    changed = with_other_centres(
-        results, lambda of: {name: block.model_copy(update=one_case) for name, block in of.items()}
-    )
-    assert analyse_groups(changed) == []
+    one_case = {"update": {"cases": 1}}
+    few = with_other_centres(results, lambda of: {name: block.model_copy(**one_case) for name, block in of.items()})
+    assert analyse_groups(few) == []
 
 
 def test_a_team_that_skips_cases_hides_no_centre(results) -> None:
@@ -169,57 +144,28 @@ def load_results(results_folder) -> list[TaskResults]:
 
 
 def test_metrics_by_a_column_of_a_table(results_folder) -> None:
-    options = [
-        "--cases",
-        "--groups",
-        f"{results_folder / 'clinical.csv'}:HPV status",
-        "--figures",
-        str(results_folder / "figures"),
-    ]
-    assert (
-        report(["--results", str(results_folder / "results"), "--output", str(results_folder / "page.html"), *options])
-        == 0
-    )
-    figures = json.loads((results_folder / "figures" / "task2" / "by-hpv-status.json").read_text(encoding="utf-8"))
-    values = {(row["group"], row["of"]): row["value"] for row in figures["rows"] if row["metric"] == "C-index"}
+    figures, table = results_folder / "figures", f"{results_folder / 'clinical.csv'}:HPV status"
+    arguments = ["--results", str(results_folder / "results"), "--output", str(results_folder / "page.html")]
+    assert report([*arguments, "--cases", "--groups", table, "--figures", str(figures)]) == 0
+    content = json.loads((figures / "task2" / "by-hpv-status.json").read_text(encoding="utf-8"))
+    values = {(row["group"], row["of"]): row["value"] for row in content["rows"] if row["metric"] == "C-index"}
     # Of all pairs A before B, C, D, E, and C before the same: A beats B and E, ties D, C ties B, beats E and not D.
     shown = ("one (first)", "two", MEAN)
     expected = {"0": 0.0, "1": 1.0, "all": 0.6667}
     assert values == {(group, name): value for group, value in expected.items() for name in shown}
-    assert "No HPV status: 1 case." in figures["notes"]
+    assert "No HPV status: 1 case." in content["notes"]
 
 
 def test_two_columns_are_crossed(results_folder) -> None:
-    """Only the negative patients C and D, both in arm x, form a group, with a C-index of 0; E has no HPV status."""
+    """A column may also have a comma in its name."""
     lines = "".join(f"{case},{hpv},{arm}\n" for (case, (*_, hpv)), arm in zip(CASES.items(), "xyxxx", strict=True))
-    (results_folder / "clinical.csv").write_text(f"PatientID,HPV Status,Arm\n{lines}")
-    options = [
-        "--groups",
-        f"{results_folder / 'clinical.csv'}:HPV status,Arm",
-        "--figures",
-        str(results_folder / "figures"),
-        "--cases",
-    ]
-    assert (
-        report(["--results", str(results_folder / "results"), "--output", str(results_folder / "page.html"), *options])
-        == 0
-    )
-    figures = json.loads((results_folder / "figures" / "task2" / "by-hpv-status-arm.json").read_text(encoding="utf-8"))
-    assert figures["columns"]["group"] == "HPV status, Arm"
-    first = [row for row in figures["rows"] if row["of"] == "one (first)"]
-    assert [(row["group"], row["cases"], row["value"]) for row in first] == [("0, x", 2, 0.0), ("all", 5, 0.6667)]
-    (of_case,) = add_groups(load_results(results_folder), [(results_folder / "clinical.csv", "HPV status, Arm")])[
-        0
-    ].groups.values()
-    assert of_case == {"A": "1, x", "B": "1, y", "C": "0, x", "D": "0, x"}
-
-
-def test_a_column_whose_name_has_a_comma_is_one(results_folder) -> None:
-    (results_folder / "clinical.csv").write_text('PatientID,"Age, years"\nA,1\nB,2\nC,1\n')
-    (of_case,) = add_groups(load_results(results_folder), [(results_folder / "clinical.csv", "Age, years")])[
-        0
-    ].groups.values()
-    assert of_case == {"A": "1", "B": "2", "C": "1"}
+    for text, column, expected in (
+        (f"PatientID,HPV Status,Arm\n{lines}", "HPV status, Arm", {"A": "1, x", "B": "1, y", "C": "0, x", "D": "0, x"}),
+        ('PatientID,"Age, years"\nA,1\nB,2\nC,1\n', "Age, years", {"A": "1", "B": "2", "C": "1"}),
+    ):
+        (results_folder / "clinical.csv").write_text(text)
+        (task,) = add_groups(load_results(results_folder), [(results_folder / "clinical.csv", column)])
+        assert list(task.groups.values()) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +173,6 @@ def test_a_column_whose_name_has_a_comma_is_one(results_folder) -> None:
     [
         ("PatientID,Site\nA,x\n", "Stage", r"clinical\.csv: columns PatientID, Site, expected a column Stage"),
         ("PatientID,Site\nA,x\nB,x\n", "Site", "1 different value of Site among the scored cases, expected 2 to 12"),
-        ("PatientID,HPV,Site\nA,1,x\nB,0,x\n", "HPV, Site", "1 different value of Site among the scored cases"),
         ("PatientID,HPV\nZ-1,1\nZ-2,0\n", "HPV", "patients Z-1, Z-2"),
         # The group would replace the line of all cases.
         ("PatientID,Arm\nA,all\nB,0\n", "Arm", r"clinical\.csv: the group 'all' of Arm"),
@@ -239,9 +184,7 @@ def test_a_column_that_cannot_group_is_named(results_folder, table, column, mess
         add_groups(load_results(results_folder), [(results_folder / "clinical.csv", column)])
 
 
-@pytest.mark.parametrize(
-    "columns", [("HPV Status", "HPV Status"), ("Site", "site!"), ("Centre",), ("a", "a distances")]
-)
+@pytest.mark.parametrize("columns", [("Site", "site!"), ("Centre",), ("a", "a distances")])
 def test_columns_whose_figures_would_share_a_name_are_refused(results_folder, columns) -> None:
     """The names of figures are files and anchors of the page, and `centre` is the name of the results' own figure."""
     tables = []

@@ -1,15 +1,18 @@
-"""Stability of ranks, Kendall's tau and pairwise tests, from a leaderboard."""
+"""Metrics with intervals, stability of ranks, Kendall's tau and pairwise tests, from a leaderboard."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
 from evaluation.ranking.comparisons import TOO_FEW, TOO_FEW_DIFFER
 from evaluation.results.task import TaskResults
-from reporting.analyses.leaderboards import analyse_significance, analyse_stability
-from tests.evaluation.builders import make_board, with_board
+from reporting.analyses.leaderboards import (
+    analyse_ranked_metrics,
+    analyse_significance,
+    analyse_stability,
+    analyse_unranked_metrics,
+)
+from tests.evaluation.builders import with_board
 from tests.reporting.analyses.conftest import make_ranks
 
 
@@ -37,21 +40,20 @@ def test_blobs_are_fractions_of_the_bootstrap_rankings(two_teams) -> None:
 
 
 def test_tau_of_three_teams(three_teams) -> None:
-    blobs, taus = analyse_stability(three_teams)
-    assert list(dict.fromkeys(row["ranking"] for row in blobs.rows)) == [
+    """The overview of 2021 prints the tau of DSCagg, which did not rank."""
+    stable = three_teams.board.stability.model_dump(exclude_unset=True)
+    metrics = {**stable["metrics"], "gtvp_dsc_agg": make_ranks(0.841, ann={"1": 4}, bea={"2": 4}, cat={"3": 4})}
+    blobs, taus = analyse_stability(with_board(three_teams, stability={**stable, "metrics": metrics}))
+    assert list(dict.fromkeys(row["ranking"] for row in blobs.rows))[:3] == [
         "Official ranking, tau 0.500 (-1.000 to 1.000)",
         "M",
         "D (mm), tau 0.250 (-1.000 to 1.000)",
     ]
-    assert [(row["ranking"], row["mean"]) for row in taus.rows] == [("o (official)", 0.5), ("D (mm) only", 0.25)]
-
-
-def test_tau_of_a_metric_that_does_not_rank(three_teams) -> None:
-    """The overview of 2021 prints the tau of DSCagg, which did not rank."""
-    stable = three_teams.board.stability.model_dump(exclude_unset=True)
-    metrics = {**stable["metrics"], "gtvp_dsc_agg": make_ranks(0.841, ann={"1": 4}, bea={"2": 4}, cat={"3": 4})}
-    _, taus = analyse_stability(with_board(three_teams, stability={**stable, "metrics": metrics}))
-    assert (taus.rows[-1]["ranking"], taus.rows[-1]["mean"]) == ("GTVp aggregated DSC only", 0.841)
+    assert [(row["ranking"], row["mean"]) for row in taus.rows] == [
+        ("o (official)", 0.5),
+        ("D (mm) only", 0.25),
+        ("GTVp aggregated DSC only", 0.841),
+    ]
 
 
 def test_pairwise_tests_with_intervals(two_teams) -> None:
@@ -61,21 +63,8 @@ def test_pairwise_tests_with_intervals(two_teams) -> None:
     assert first == {"metric": "M", "team": "ann", "than": "bea", **figures}
     assert (second["difference"], second["ci95_low"], second["p_holm"]) == (None, None, 0.9996)
     assert tests.notes == ("M, D (mm): Wilcoxon's signed-rank test.",)
-
-
-def test_pairs_follow_the_official_order(two_teams) -> None:
     (tests,) = analyse_significance(with_board(two_teams, teams=[{"team": "bea"}, {"team": "ann"}]))
     assert [row["team"] for row in tests.rows[:2]] == ["bea", "ann"]
-
-
-def test_without_bootstrap_rankings_or_rivals_there_is_nothing_to_show(two_teams) -> None:
-    stability = {"bootstraps": 4, "rankings": {"m": make_ranks(ann={"1": 4})}, "metrics": {}}
-    single_team = make_board(
-        {"m": "M"}, [{"team": "ann"}], stability=stability, comparisons={"m": {"test": "t", "pairs": []}}
-    )
-    without = with_board(two_teams, stability=None, comparisons=None)
-    for results in (without, replace(two_teams, leaderboard=single_team)):
-        assert analyse_stability(results) == analyse_significance(results) == []
 
 
 @pytest.mark.parametrize(
@@ -104,3 +93,18 @@ def test_a_second_test_is_shown_with_the_deciding_one(two_teams, without_p: str,
         "D (mm): Wilcoxon's signed-rank test.",
         f"Too few patients differ to test M in 1 of 1 pairs of teams: {reason}.",
     )
+
+
+def test_fractions_distances_and_metrics_that_do_not_rank(two_teams) -> None:
+    """The infinite distance of bea is named; the end of ann's interval is infinite and so absent."""
+    metrics, distances = analyse_ranked_metrics(two_teams)
+    (unranked,) = analyse_unranked_metrics(two_teams)
+    assert [(row["team"], row["value"], row["ci95_low"], row["ci95_high"]) for row in metrics.rows] == [
+        ("ann", 0.8, 0.7, 0.9),
+        ("bea", 0.6, 0.5, 0.7),
+    ]
+    assert metrics.chart["domain"] == [0, 1]
+    assert [(row["team"], row["value"], row["ci95_high"]) for row in distances.rows] == [("ann", 3.0, None)]
+    assert distances.notes == ("bea: D (mm) is infinite.",)
+    assert "domain" not in distances.chart
+    assert [(row["metric"], row["value"]) for row in unranked.rows] == [("GTVp F1", 0.5)]

@@ -52,9 +52,6 @@ def test_the_edition_comes_from_the_results(stated: str, chosen: str | None, tmp
     write_json(tmp_path / "task1" / "leaderboard.json", make_whole_board(["a"]) | {"edition": stated})
     assert load_results_profile(tmp_path, chosen).edition.name == stated
     assert load_results_profile(None, chosen).edition.name == (chosen or "hecktor2025")
-
-
-def test_a_custom_edition_is_chosen_by_its_file(tmp_path: Path) -> None:
     write_json(tmp_path / "task1" / "leaderboard.json", make_whole_board(["a"]) | {"edition": "my_own"})
     text = files("contract.editions").joinpath("hecktor2021.json").read_text()
     write_json(tmp_path / "mine.json", json.loads(text) | {"name": "my_own"})
@@ -145,19 +142,20 @@ def write_results(folder: Path, teams: Sequence[str], unranked: Sequence[str] = 
 
 @pytest.mark.parametrize("board", ["", "task1"])
 def test_results_as_rank_and_rehearse_write_them(tmp_path: Path, board: str) -> None:
-    write_results(tmp_path / board, ["a", "b"], ["out"])
+    """Rows out of competition may have metrics. Both tasks of HNTS-MRG 2024 are segmentations."""
+    write_results(tmp_path / board, ["a", "b"], ["out", "observers"])
     path = write_empty_mask(tmp_path / board / "a" / "predictions" / "CHUM-001.mha")
-    (results,) = find_results(tmp_path, load_profile("hecktor2025"))
+    if board:
+        write_results(tmp_path / "task2", ["c"])
+    results, *more = find_results(tmp_path, load_profile("hecktor2025"))
     assert (results.task.number, list(results.teams)) == (1, ["a", "b"])
     assert list(results.out_of_competition) == ["out"]
     masks = find_masks(results, ["a", "b"], {})
     assert masks == {"a": {"CHUM-001": path}}
-
-
-def test_a_team_without_metrics(tmp_path: Path) -> None:
-    write_results(tmp_path / "task1", ["a", "b"])
-    (tmp_path / "task1" / "a" / "metrics.json").unlink()
-    message = r"^task1/leaderboard\.json: ranks 'a' without its metrics, expected a/metrics\.json next to it"
+    expected = [(2, "segmentation", ["c"])] if board else []
+    assert [(task.task.number, task.task.name, list(task.teams)) for task in more] == expected
+    (tmp_path / board / "a" / "metrics.json").unlink()
+    message = r"leaderboard\.json: ranks 'a' without its metrics, expected a/metrics\.json next to it"
     with pytest.raises(HecktorError, match=message):
         find_results(tmp_path, load_profile("hecktor2025"))
 
@@ -176,23 +174,6 @@ def test_the_file_of_a_team_is_found_by_its_path(tmp_path: Path) -> None:
     message = r"^board/leaderboard\.json: states x of team 0\.5, but folder/metrics\.json \(team\) gives 0\.4, expected figures of"
     with pytest.raises(HecktorError, match=message):
         find_results(tmp_path / "board", load_profile("hecktor2025"))
-
-
-def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
-    """Both tasks of HNTS-MRG 2024 are segmentations."""
-    for number, team in ((1, "a"), (2, "b")):
-        write_results(tmp_path / f"task{number}", [team])
-    results = find_results(tmp_path, load_profile("hecktor2025"))
-    assert [(task.task.number, task.task.name, next(iter(task.teams))) for task in results] == [
-        (1, "segmentation", "a"),
-        (2, "segmentation", "b"),
-    ]
-
-
-def test_rows_out_of_competition_may_have_metrics(tmp_path: Path) -> None:
-    write_results(tmp_path / "task1", ["a"], ["ensemble", "observers"])
-    (results,) = find_results(tmp_path, load_profile("hecktor2025"))
-    assert list(results.out_of_competition) == ["ensemble"]
 
 
 def test_scans_of_a_study_next_to_the_results(tmp_path: Path) -> None:

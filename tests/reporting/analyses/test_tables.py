@@ -20,10 +20,7 @@ def test_a_box_by_hand() -> None:
     """Of 1, 2, 3, 4, 20: quartiles 2, 3, 4, the whiskers within 2 - 3 and 4 + 3, so 20 is beyond; mean 30 / 5."""
     box = {"values": 5, "low": 1, "q1": 2, "median": 3, "q3": 4, "high": 4, "mean": 6, "outliers": [20]}
     assert summarise_box([20, 3, NAN, 1, 2, 4]) == box
-
-
-def test_a_whisker_ends_within_one_and_a_half_ranges_of_the_box() -> None:
-    """Of 1, 2, 3, 4 and x the quartiles are 2, 3, 4, so the upper whisker reaches 4 + 1.5 x 2 = 7."""
+    # The upper whisker reaches 4 + 1.5 x 2 = 7.
     assert [summarise_box([1, 2, 3, 4, value])["high"] for value in (6.99, 7.01)] == [6.99, 4]
 
 
@@ -42,15 +39,6 @@ def test_a_whisker_ends_within_one_and_a_half_ranges_of_the_box() -> None:
 )
 def test_boxes_of_few_and_of_infinite_values(values: list[float], expected: dict[str, float | None]) -> None:
     assert summarise_box(values) == {**expected, "outliers": []}
-
-
-def test_outliers_are_listed_as_often_as_they_occur() -> None:
-    """Two zeros and a 0.1 below eight values each of 0.8 and 0.9: quartiles 0.8 and 0.9, whiskers from 0.8 to 0.9.
-
-    The mean, (8 x 0.8 + 8 x 0.9 + 0.1) / 19 = 0.7211, lies outside of the box.
-    """
-    box = summarise_box([0.0, 0.0, 0.1, *[0.8] * 8, *[0.9] * 8])
-    assert (box["low"], box["high"], box["outliers"], box["mean"]) == (0.8, 0.9, [0.0, 0.0, 0.1], 0.7211)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40).map(lambda values: [round(value, 3) for value in values]))

@@ -1,4 +1,4 @@
-"""The page as a whole: parts, escaping, bundles with their licences, colours."""
+"""The page as a whole: parts, escaping, bundles with their licences, colours, scripts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import base64
 import hashlib
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
+import pytest
+
+import reporting.page
 from reporting.page.document import HtmlPage, Section, render_page
-from reporting.page.html import NEUTRAL, TEAM_COLOURS, Cell, Row, assign_colours, make_value_cell, render_table
+from reporting.page.html import NEUTRAL, TEAM_COLOURS, Cell, Row, assign_colours, render_table
 
 
 def compute_luminance(colour: str) -> float:
@@ -31,11 +37,10 @@ def test_colours_of_teams_stand_out_from_the_page_in_both_schemes() -> None:
     assert len(backs) == 2
     assert all(compute_contrast(colour, back) >= 3 for colour in (*TEAM_COLOURS, NEUTRAL) for back in backs)
     assert len(set(TEAM_COLOURS)) == 10
-
-
-def test_the_leading_ten_teams_have_different_colours() -> None:
     colours = assign_colours([f"t{place}" for place in range(12)])
     assert list(colours.values()) == [*TEAM_COLOURS, NEUTRAL, NEUTRAL]
+    for words in ("Observable, Inc.", "Mike Bostock", "Permission to use, copy, modify"):  # licences of the bundles
+        assert words in style
 
 
 def test_texts_are_escaped_and_sections_linked() -> None:
@@ -48,12 +53,6 @@ def test_texts_are_escaped_and_sections_linked() -> None:
     assert '<section class="part" id="a" aria-labelledby="a-heading">' in html
     colours = json.loads(re.search(r"id=\"page-colours\">(.*?)</script>", html).group(1))
     assert colours["teams"] == {"</script>": "#1f86d6"}
-
-
-def test_bundles_come_with_their_licences() -> None:
-    html = render_page(HtmlPage("t", "l", (), "f"))
-    for words in ("Observable, Inc.", "Mike Bostock", "Permission to use, copy, modify"):
-        assert words in html
 
 
 def test_the_policy_allows_only_the_scripts_of_the_page() -> None:
@@ -76,7 +75,27 @@ def test_a_table_has_a_caption_and_headers() -> None:
     assert '<tr><th scope="row">b</th><td>-</td></tr>' in html
 
 
-def test_an_estimate_has_its_interval() -> None:
-    assert make_value_cell(0.5, None, None).html == '<span class="value">0.500</span>'
-    assert make_value_cell(0.5, 0.4, 0.6).html.endswith('<span class="interval">0.400 to 0.600</span>')
-    assert make_value_cell(None, None, None).html == "-"
+VENDOR = Path(reporting.page.__file__).parent / "vendor"
+BUNDLES = json.loads((VENDOR / "vendor.json").read_text())["bundles"]
+
+
+@pytest.mark.parametrize("bundle", BUNDLES, ids=[bundle["package"] for bundle in BUNDLES])
+def test_a_bundle_is_the_published_one_and_has_its_licence(bundle: dict[str, str]) -> None:
+    assert hashlib.sha256((VENDOR / bundle["file"]).read_bytes()).hexdigest() == bundle["sha256"]
+    assert "Copyright" in (VENDOR / bundle["licence_file"]).read_text()
+
+
+def test_no_other_bundle_is_there() -> None:
+    listed = {bundle[key] for bundle in BUNDLES for key in ("file", "licence_file")}
+    assert {path.name for path in VENDOR.iterdir()} == listed | {"vendor.json"}
+
+
+REPORTING = Path(__file__).resolve().parents[3] / "reporting"
+
+
+def test_scripts_agree_with_their_types() -> None:
+    tsc = shutil.which("tsc")
+    if tsc is None:
+        pytest.skip("no tsc found, expected TypeScript (npm install --global typescript)")
+    done = subprocess.run([tsc, "-p", REPORTING / "jsconfig.json"], capture_output=True, text=True, check=False)
+    assert done.stdout == ""

@@ -29,19 +29,15 @@ def test_python_draws_every_kind_that_the_page_draws():
     assert set(KINDS) == set(names.split(", "))
 
 
-def test_an_unknown_kind_is_an_error(tmp_path):
-    chart = make_chart("pie", {"x": "X"}, [{"x": 1}])
+def test_an_unknown_kind_is_an_error():
     with pytest.raises(ValueError, match="a: unknown kind of chart 'pie'"):
-        draw_chart(chart)
-    with pytest.raises(ValueError, match="unknown kind"):
-        write_figures(tmp_path, {"task1": [chart.analysis]}, {})
+        draw_chart(make_chart("pie", {"x": "X"}, [{"x": 1}]))
 
 
-@pytest.mark.parametrize("edition", ["hecktor2021", "hecktor2026"])
-def test_every_kind_is_drawn(tmp_path, edition):
+def test_every_kind_is_drawn(tmp_path):
     """Draw the first analysis of each kind and task; each facet has a panel."""
-    write_challenge(tmp_path / "board", edition, ChallengeSize(teams=3, cases=40, bootstraps=5, rankings=9))
-    results = find_results(tmp_path / "board", load_profile(edition))
+    write_challenge(tmp_path / "board", "hecktor2021", ChallengeSize(teams=3, cases=40, bootstraps=5, rankings=9))
+    results = find_results(tmp_path / "board", load_profile("hecktor2021"))
     analyses = compare_tasks(results)
     for task in results:
         analyses_of_task = [*compare_two(task), *analyse_task(task)]

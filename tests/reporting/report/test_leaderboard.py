@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html import unescape
 
@@ -11,7 +10,6 @@ import pytest
 from evaluation.editions.profile import load_profile
 from reporting.report.leaderboard import compute_chance_level, describe_winner, render_leaderboard
 from tests.evaluation.builders import make_board, make_metrics, make_results, with_board
-from tests.evaluation.challenge import ChallengeSize, write_challenge
 from tests.evaluation.tasks import HPV, RFS
 
 TEAMS = ("ann", "bea", "cat", "dan")
@@ -94,7 +92,6 @@ def test_the_winner_in_one_sentence(results, sentence):
 @pytest.mark.parametrize(
     ("task", "metric", "figures", "remark"),
     [
-        (HPV, "balanced_accuracy", (0.45, 0.3, 0.6), ", not shown to be better than chance (0.5)"),
         (HPV, "balanced_accuracy", (0.6, 0.5, 0.7), ", not shown to be better than chance (0.5)"),
         (HPV, "balanced_accuracy", (0.3, 0.2, 0.49), ", worse than chance (0.5)"),
         (HPV, "balanced_accuracy", (0.6, 0.51, 0.7), ""),
@@ -102,7 +99,6 @@ def test_the_winner_in_one_sentence(results, sentence):
         (HPV, "balanced_accuracy", (0.6, None, None), ""),
         (HPV, "auc", (0.55, 0.45, 0.65), ", not shown to be better than chance (0.5)"),
         (HPV, "sensitivity", (0.3, 0.2, 0.4), ""),
-        (RFS, "c_index", (0.5, 0.4, 0.6), ", not shown to be better than chance (0.5)"),
         (RFS, "c_index", (0.4, 0.3, 0.45), ", worse than chance (0.5)"),
         (RFS, "auc_2y", (0.4, 0.3, 0.45), ", worse than chance (0.5)"),
     ],
@@ -184,11 +180,6 @@ def test_teams_are_better_if_p_is_below_005(results):
     assert [row[4] for row in table[1:]] == ["bea", "ann and cat", "bea and dan", "cat"]
 
 
-def test_a_board_without_tests_has_no_column_of_them(results):
-    results = with_board(results, comparisons=None)
-    assert read_cells(render_leaderboard(results, COLOURS))[0] == ["Rank", "Team", "Metric"]
-
-
 def test_rows_out_of_competition_are_shown_at_their_places(results):
     """Two ranked teams are above `base`, none above `pair`; both have no rank."""
     figures = {"value": 0.75, "ci95_low": None, "ci95_high": None}
@@ -236,15 +227,3 @@ def test_infinite_and_absent_values(results):
     assert [row[2] for row in read_cells(html)[3:]] == ["-", "inf"]
     # Number("inf") is NaN in JavaScript, and NaN cannot be sorted.
     assert html.count('data-sort="Infinity"') == 1
-
-
-def test_an_interval_excludes_0_where_p_is_small(tmp_path):
-    """For eleven simulated teams, 55 pairs and every metric an interval excludes 0 exactly where p is at most 0.025."""
-    write_challenge(tmp_path, "hecktor2026", ChallengeSize(11, 60, bootstraps=5, rankings=300))
-    board = json.loads((tmp_path / "task1" / "leaderboard.json").read_text())
-    better = 0
-    for comparison in board["comparisons"].values():
-        pairs = [pair for pair in comparison["pairs"] if pair["p"] is not None]
-        assert [pair["ci95_low"] > 0 for pair in pairs] == [pair["p"] <= 0.025 for pair in pairs]
-        better += sum(pair["p_holm"] < 0.05 for pair in pairs)
-    assert better > 10

@@ -76,12 +76,6 @@ def test_volumes_uptake_nodes_and_outcomes_by_split_and_centre(splits, tmp_path)
     assert len(lines) == len(groups)
 
 
-def test_without_a_table_the_masks_and_scans_are_described(splits, tmp_path):
-    _, groups = study(splits[:1], tmp_path)
-    assert list(groups) == [("train", "CHUM"), ("train", "all")]
-    assert not any("RFS" in key for key in groups["train", "all"])
-
-
 def test_tables_next_to_the_masks_are_read(splits, tmp_path):
     """Only the table of outcomes has patients."""
     (tmp_path / "train" / "ground_truth" / "notes.csv").write_text("a,b\n1,2\n", encoding="utf-8")
@@ -96,20 +90,21 @@ def test_tables_next_to_the_masks_are_read(splits, tmp_path):
 
 
 def test_faults_are_named(splits, tmp_path):
-    with pytest.raises(HecktorError, match="CHUM-1: in two splits"):
-        study([splits[0], splits[0].replace("train=", "other=")], tmp_path)
-    (tmp_path / "table.csv").write_text("PatientID,Age\nX-1,50\n", encoding="utf-8")
-    with pytest.raises(HecktorError, match="--table: no patient of the splits"):
-        study(splits, tmp_path, "--table", str(tmp_path / "table.csv"))
-    (tmp_path / "table.csv").write_text("PatientID,M-stage\nCHUM-1,M7\n", encoding="utf-8")
-    with pytest.raises(HecktorError, match=r"table\.csv, CHUM-1: M-stage: found 'M7'"):
-        study(splits, tmp_path, "--table", str(tmp_path / "table.csv"))
-    (tmp_path / "table.csv").write_text("PatientID,RFS\nCHUM-1,1\nCHUM-1,2\n", encoding="utf-8")
-    with pytest.raises(HecktorError, match=r"table\.csv, CHUM-1: rows 2 and 3"):
-        study(splits, tmp_path, "--table", str(tmp_path / "table.csv"))
-    (tmp_path / "table.csv").write_text("PatientID,RFS\nCHUM-1,long\n", encoding="utf-8")
-    with pytest.raises(HecktorError, match=r"table\.csv, CHUM-1: RFS 'long'"):
-        study(splits, tmp_path, "--table", str(tmp_path / "table.csv"))
+    for names, message in (
+        ([splits[0], splits[0].replace("train=", "other=")], "CHUM-1: in two splits"),
+        ([splits[0].replace("train=", "all="), splits[1]], "a split named 'all'"),
+    ):
+        with pytest.raises(HecktorError, match=message):
+            study(names, tmp_path)
+    for table, message in (
+        ("PatientID,Age\nX-1,50\n", "--table: no patient of the splits"),
+        ("PatientID,M-stage\nCHUM-1,M7\n", r"table\.csv, CHUM-1: M-stage: found 'M7'"),
+        ("PatientID,RFS\nCHUM-1,1\nCHUM-1,2\n", r"table\.csv, CHUM-1: rows 2 and 3"),
+        ("PatientID,RFS\nCHUM-1,long\n", r"table\.csv, CHUM-1: RFS 'long'"),
+    ):
+        (tmp_path / "table.csv").write_text(table, encoding="utf-8")
+        with pytest.raises(HecktorError, match=message):
+            study(splits, tmp_path, "--table", str(tmp_path / "table.csv"))
 
 
 def test_tables_that_differ_about_a_patient_are_refused(splits, tmp_path):
@@ -121,8 +116,3 @@ def test_tables_that_differ_about_a_patient_are_refused(splits, tmp_path):
     second.write_text("PatientID,Age\nCHUM-1,51\n", encoding="utf-8")
     with pytest.raises(HecktorError, match=r"second\.csv, CHUM-1: Age 51\.0, expected 50\.0"):
         study(splits, tmp_path, *tables)
-
-
-def test_a_split_named_as_all_splits_is_refused(splits, tmp_path):
-    with pytest.raises(HecktorError, match="a split named 'all'"):
-        study([splits[0].replace("train=", "all="), splits[1]], tmp_path)

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from contract.editions import load_edition
-from evaluation import evaluate
 from reporting.studies.cli import main
-from tests.evaluation.challenge import ChallengeSize, write_challenge
 from tests.evaluation.staging import write_truth
 
 # Times, two classes and several, and masks of MR; the other tests use risks and masks of PET/CT.
@@ -81,36 +79,3 @@ def test_ensembles_and_observers_of_masks(tmp_path, edition, answer, grid):
     assert (content["cases"], content["without_vote"], content["not_written"]) == (4, [], [])
     content = study(tmp_path / "out", "observers", f"a={masks}", f"b={masks}", "--bootstraps", 0, "--workers", 0)
     assert content["aggregates"]["gtvp_dsc_median"]["value"] == 1.0
-
-
-def test_failures_of_a_challenge(tmp_path):
-    write_challenge(tmp_path / "challenge", "hecktor2026", ChallengeSize(teams=2, cases=30, bootstraps=5, rankings=0))
-    file = next((tmp_path / "challenge" / "task1").glob("*/metrics.json"))
-    cases = sorted({row["case"] for row in json.loads(file.read_text())["results"]})
-    lines = [f"{case},{0.5 + 0.01 * place}" for place, case in enumerate(cases)]
-    (tmp_path / "expected.csv").write_text("\n".join(["PatientID,gtvp_expected_dsc", *lines]))
-    content = study(tmp_path / "out", "failures", file, "--expected", tmp_path / "expected.csv")
-    assert content["labels"]["gtvp"]["cases"] > 20
-
-
-def test_thresholds_and_baselines(add_case, blank, grid, tmp_path):
-    """Four voxels of SUV 10 in a background of 1: half of SUVmax is exactly the tumour."""
-    mask, suv = blank(), np.ones(grid.array_shape)
-    mask[2:4, 2:4, 2] = 1
-    suv[mask == 1] = 10
-    options = ["--cohort", add_case("A", mask, suv), "--edition", "hecktor2026", "--workers", 0]
-    content = study(tmp_path / "out", "thresholds", *options, "--percents", "50:50:5", "--bootstraps", 0, "--hd95")
-    assert content["best"]["automatic"]["dsc_mean"] == 1.0
-    assert study(tmp_path / "out", "baselines", *options)["cases"] == 1
-
-
-def test_the_null_algorithm_is_an_evaluation(tmp_path, grid):
-    """The null algorithm of HNTS-MRG 2024 answers with the earlier masks, here the references of half of the cases."""
-    truth = write_truth(tmp_path / "truth", grid)
-    earlier = tmp_path / "earlier"
-    earlier.mkdir()
-    for case in ("P1", "P2"):
-        (earlier / f"{case}.nii.gz").write_bytes((truth / f"{case}.nii.gz").read_bytes())
-    result = evaluate(truth, predictions=earlier, edition="hntsmrg2024", task="mid-rt", bootstraps=0)
-    assert result.cases.missing == ["P3", "P4"]
-    assert result.aggregates["gtvp_dsc_agg"].value == pytest.approx(2 * 16 / (2 * 16 + 8))

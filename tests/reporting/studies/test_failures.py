@@ -16,7 +16,7 @@ from evaluation.rows.mask import ComparedLabel, MaskRow, make_mask_row
 from evaluation.rows.scorer import make_table
 from reporting.studies.cli import main
 from reporting.studies.failures import build_risk_coverage_curve, pair_dsc, read_expected_dsc
-from tests.evaluation.tasks import RFS, SEGMENTATION
+from tests.evaluation.tasks import SEGMENTATION
 
 
 def pair_expected_dsc(expected, shared, failed_below=0.5):
@@ -196,16 +196,6 @@ def test_one_column_is_enough_and_a_bad_line_fails_only_its_case(metrics, tmp_pa
     assert content["labels"]["gtvp"]["aggregates"]["failed_auc"]["value"] == 1
 
 
-def test_cases_that_do_not_count_are_named(metrics, tmp_path):
-    content = json.loads(metrics.read_text())
-    content["provenance"]["options"]["missing"] = "skip"
-    content["aggregates"] = {}
-    metrics.write_text(json.dumps(content))
-    result, _ = study(metrics, tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\nP2,0.8\nP3,0.1\nP4,0.1\n")
-    assert result["not_counted"] == ["P4"]
-    assert result["labels"]["gtvp"]["cases"] == 3
-
-
 @pytest.mark.parametrize(
     ("table", "message"),
     [
@@ -220,14 +210,12 @@ def test_tables_that_cannot_be_used(metrics, tmp_path, table, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_metrics_that_cannot_be_used(metrics, tmp_path, phase_of):
+def test_metrics_that_cannot_be_used(metrics, tmp_path):
     content = json.loads(metrics.read_text())
+    content["provenance"]["options"]["missing"] = "skip"
+    metrics.write_text(json.dumps({**content, "aggregates": {}}))
+    result, _ = study(metrics, tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\nP2,0.8\nP3,0.1\nP4,0.1\n")
+    assert (result["not_counted"], result["labels"]["gtvp"]["cases"]) == (["P4"], 3)
     metrics.write_text(json.dumps({**content, "results": []}))
     with pytest.raises(HecktorError, match=r"no rows of masks"):
         study(metrics, tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\n")
-    risks = phase_of(RFS)
-    risks.add_truth_table("PatientID,Relapse,RFS\nP1,1,1\nP2,1,2\n")
-    risks.add_value("P1", "1")
-    risks.run()
-    with pytest.raises(HecktorError, match="no rows of masks"):
-        study(risks.output_dir / "metrics.json", tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\n")

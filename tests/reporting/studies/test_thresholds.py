@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 
 import evaluation
 from contract.errors import GroundTruthError, HecktorError
-from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from reporting.studies.cli import main
 from reporting.studies.thresholds import segment_uptake
@@ -67,14 +65,10 @@ def test_dsc_at_each_threshold_by_hand(cohort):
     assert get_dsc(content) == pytest.approx(expected)
     assert (content["cases"], content["cases_without_target"]) == (1, ["B"])
     assert content["best"]["semi_automatic"]["percent"] == 70
-
-
-def test_the_tumours_own_maximum(cohort):
-    """100% of the tumour's SUV 8 are its 4 voxels and the bladder's; 75% is SUV 6, bound included."""
-    content = study(cohort, "--percents", "75:100:25", "--max-of", "tumour")
-    assert get_dsc(content)["semi_automatic", 100] == pytest.approx(8 / 10)
-    assert get_dsc(content)["automatic", 100] == pytest.approx(8 / 14)
-    assert get_dsc(content)["semi_automatic", 75] == pytest.approx(8 / 14)
+    # 100% of the tumour's own SUV 8 are its 4 voxels and the bladder's; 75% is SUV 6, bound included.
+    of_tumour = get_dsc(study(cohort, "--percents", "75:100:25", "--max-of", "tumour"))
+    assert of_tumour["semi_automatic", 100] == pytest.approx(8 / 10)
+    assert of_tumour["automatic", 100] == of_tumour["semi_automatic", 75] == pytest.approx(8 / 14)
 
 
 def test_inside_a_bounding_box_the_bladder_does_not_count(cohort, grid):
@@ -88,25 +82,6 @@ def test_inside_a_bounding_box_the_bladder_does_not_count(cohort, grid):
     lines = list(csv.DictReader((cohort.parent / "out" / "thresholds.csv").read_text().splitlines()))
     # From the reference's voxels at x 2 to 7 to the mask's at 4 to 7: 2, 1, 0, 0, 0, 0 mm, 95th percentile 1.75.
     assert float(lines[0]["hd95_median_mm"]) == pytest.approx(1.75)
-
-
-SLANTED = (math.sqrt(0.5), -math.sqrt(0.5), 0.0, math.sqrt(0.5), math.sqrt(0.5), 0.0, 0.0, 0.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    "grid", [Geometry((6, 6, 2), (math.sqrt(2), math.sqrt(2), 1.0), (0.0, 0.0, 0.0), SLANTED)], ids=["45 degrees"]
-)
-def test_inside_an_oblique_box_the_bladder_does_not_count(add_case, grid):
-    """Voxel (i, j) is centred at (i - j, i + j) mm: the bladder (1, 1) is 0.5 mm before the box, whose SUVmax is 8."""
-    mask, suv = np.zeros(grid.array_shape, np.uint8), np.zeros(grid.array_shape)
-    mask[0, 2:4, 2] = 1
-    suv[0, 2:4, 2] = 8
-    suv[0, 1, 1] = 10
-    cohort = add_case("A", mask, suv)
-    boxes = cohort.parent / "boxes.csv"
-    boxes.write_text("PatientID,x1,x2,y1,y2,z1,z2\nA,-1.5,1.5,2.5,5.5,-0.5,0.5\n")
-    assert get_dsc(study(cohort, "--percents", "80"))["automatic", 80] == pytest.approx(4 / 5)
-    assert get_dsc(study(cohort, "--percents", "80:80:1", "--bounding-boxes", str(boxes)))["automatic", 80] == 1.0
 
 
 def test_components_are_26_connected():
@@ -131,7 +106,7 @@ def test_pet_on_another_grid_is_resampled(add_case, blank, grid):
     assert get_dsc(content)["automatic", 60] == 1.0
 
 
-@pytest.mark.parametrize("percents", ["0:50:10", "10:5:1", "5:95:0", "5:95", "a:b:c", "0", "101", "a"])
+@pytest.mark.parametrize("percents", ["0:50:10", "10:5:1", "5:95:0", "5:95", "101", "a"])
 def test_odd_percentages_are_refused(cohort, percents):
     with pytest.raises(SystemExit):
         study(cohort, "--percents", percents)

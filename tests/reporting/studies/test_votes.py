@@ -82,8 +82,3 @@ def test_voxels_outside_all_masks_are_never_added(method, mask, other_masks):
     for label in (1, 2):
         held = np.any([voted == label for voted in (mask, *other_masks)], axis=0)
         assert not (result == label)[~held].any()
-
-
-@given(first=masks, second=masks, third=masks)
-def test_average_does_not_depend_on_the_order_of_masks(first, second, third):
-    assert np.array_equal(combine("average", first, second, third), combine("average", third, first, second))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from contract.editions import Algorithm, load_edition
 from evaluation.results.task import TaskResults
 from reporting.viewer.cohort import ViewerRequest, find_cohort
@@ -59,26 +57,6 @@ def test_the_scored_reference_precedes_the_cohorts_table() -> None:
     assert of_table["rows"] == [{"name": "reference", "texts": ["T1", "N0", "12 days, no relapse"]}]
 
 
-def test_an_answer_of_two_classes_shows_its_probability() -> None:
-    edition = load_edition("hecktor2025")
-    row = {"case": "C-1", "predicted_hpv_positive": True, "predicted_probability": 0.75, "hpv_positive": False}
-    results = make_results_of_alpha(edition.algorithms[2], edition.name, **row)
-    shown = AnswerTables(edition, [results], {}).build_table("C-1", {}, ["alpha"])
-    assert shown["columns"] == ["HPV Status"]
-    assert [row_of_team["texts"] for row_of_team in shown["rows"]] == [["no"], ["yes (0.75)"]]
-
-
-def test_two_tasks_of_one_answer_have_different_columns() -> None:
-    """HECKTOR 2021 asked for the same outcome without and with the masks."""
-    edition = load_edition("hecktor2025")
-    row = {"case": "C-1", "risk": 2.5, "rfs_days": 10.0, "relapse": False}
-    tasks = [edition.algorithms[1].with_number(number) for number in (2, 3)]
-    results = [make_results_of_alpha(task, edition.name, **row) for task in tasks]
-    shown = AnswerTables(edition, results, {}).build_table("C-1", {}, ["alpha"])
-    assert shown["columns"] == ["RFS (task2)", "RFS (task3)"]
-    assert shown["rows"][1] == {"name": "alpha", "texts": ["2.5", "2.5"]}
-
-
 def test_clinical_variables_come_from_the_record_or_the_table(tmp_path: Path) -> None:
     """The record's age 61 precedes the table's 60; only the table has HPV, and neither has gender."""
     (tmp_path / "C-1" / "input").mkdir(parents=True)
@@ -92,18 +70,6 @@ def test_clinical_variables_come_from_the_record_or_the_table(tmp_path: Path) ->
     assert (texts["HPV Status"], texts["Gender"]) == ("yes", "missing")
     reference = AnswerTables(EDITION, [], rows).build_table("C-1", {}, [])["rows"][0]["texts"]
     assert reference == ["T2", "N2", "100 days, relapse"]
-
-
-@pytest.mark.parametrize(
-    ("table", "note"),
-    [("Age\n60\n", "table.csv is not shown: no column PatientID (found Age)"), ("", "table.csv is not shown: ")],
-)
-def test_a_table_that_cannot_be_read_is_named(tmp_path: Path, table: str, note: str) -> None:
-    (tmp_path / "ground_truth").mkdir()
-    (tmp_path / "ground_truth" / "table.csv").write_text(table)
-    rows, (named,) = read_tables(tmp_path, EDITION)
-    assert rows == {}
-    assert named.startswith(note)
 
 
 def test_a_record_that_cannot_be_read_is_named(toy: ToyCohort, nodes) -> None:
@@ -130,20 +96,18 @@ def test_tables_that_disagree_are_named(tmp_path: Path) -> None:
 
 
 def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    """The first of two rows of a patient is shown, and a note names the patient."""
-    (tmp_path / "ground_truth").mkdir()
-    (tmp_path / "ground_truth" / "table.csv").write_text("PatientID,Age\nC-1,60\nC-1,61\nC-2\nC-3,50\n")
+    """The first of two rows of a patient is shown, and a note names the patient. Tables that cannot be read are named."""
+    path = tmp_path / "ground_truth" / "table.csv"
+    path.parent.mkdir()
+    path.write_text("PatientID,Age\nC-1,60\nC-1,61\nC-2\nC-3,50\n")
     rows, notes = read_tables(tmp_path, EDITION)
     assert rows == {"C-1": {"Age": "60"}, "C-3": {"Age": "50"}}
     assert notes == ["table.csv has rows that are not shown: C-1: rows 2 and 3, C-2: row 4 has 1 cells"]
-
-
-def test_a_release_shows_the_table_next_to_its_patients(toy: ToyCohort, nodes) -> None:
-    toy.add("C-1", nodes)
-    (toy.root / "cohort" / "table.csv").write_text(HEADER + "C-1,60,0,T4a,N0,0,1500\n")
-    case = find_cohort(ViewerRequest(toy.root / "cohort", edition="hecktor2026")).cases["C-1"]
-    assert dict(case.clinical)["Age"] == "60 years"
-    assert case.answers["rows"] == [{"name": "reference", "texts": ["T4", "N0", "1500 days, no relapse"]}]
+    for text, note in (("Age\n60\n", "no column PatientID (found Age)"), ("", "")):
+        path.write_text(text)
+        rows, (named,) = read_tables(tmp_path, EDITION)
+        assert rows == {}
+        assert named.startswith(f"table.csv is not shown: {note}")
 
 
 def test_a_task_folder_of_a_release_shows_the_other_tasks_tables(toy: ToyCohort, nodes) -> None:

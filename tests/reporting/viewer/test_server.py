@@ -1,21 +1,29 @@
-"""The server: who gets an answer, and what."""
+"""The viewer's server and exported page: who gets an answer, and what."""
 
 from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
 from socket import create_connection
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
-from contract.errors import HecktorError
+from contract.errors import HecktorError, OutputError
+from reporting.report.cli import main as report
 from reporting.viewer import server
+from reporting.viewer.case import build_case
 from reporting.viewer.cohort import ViewerCohort
-from reporting.viewer.server import serve_viewer
+from reporting.viewer.server import export_viewer, serve_viewer
+from tests.signals import reset_signals
 
 
 @pytest.fixture
@@ -70,12 +78,6 @@ def test_page_and_cases_are_served(address: str, cohort: ViewerCohort) -> None:
         assert content
 
 
-def test_head_has_the_headers_of_get_and_no_content(address: str) -> None:
-    _, content = ask(address, f"{get_prefix(address)}/viewer.js")
-    head, nothing = ask(address, f"{get_prefix(address)}/viewer.js", "HEAD")
-    assert (head.status, head.headers["Content-Length"], nothing) == (200, str(len(content)), b"")
-
-
 WITHOUT_TOKEN = "/ /viewer.js /{wrong}/viewer.js /{short}/viewer.js /{token} /?token={token} /%C3%A9/viewer.js"
 
 
@@ -105,15 +107,14 @@ def test_another_host_name_gets_nothing(address: str) -> None:
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", "localhost:1", f"[::1]:{port}", ""):
         response, content = ask(address, f"{get_prefix(address)}/viewer.js", host=host)
         assert (response.status, content) == (404, b""), host
-
-
-def test_localhost_is_the_same_machine(address: str) -> None:
-    response, _ = ask(address, f"{get_prefix(address)}/viewer.js", host=f"localhost:{urlsplit(address).port}")
-    assert response.status == 200
+    assert ask(address, f"{get_prefix(address)}/viewer.js", host=f"localhost:{port}")[0].status == 200
 
 
 def test_other_methods_are_refused(address: str) -> None:
-    for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "ODD"):
+    _, content = ask(address, f"{get_prefix(address)}/viewer.js")
+    head, nothing = ask(address, f"{get_prefix(address)}/viewer.js", "HEAD")
+    assert (head.status, head.headers["Content-Length"], nothing) == (200, str(len(content)), b"")
+    for method in ("POST", "OPTIONS", "TRACE", "ODD"):
         response, content = ask(address, f"{get_prefix(address)}/viewer.js", method)
         assert (response.status, response.headers["Allow"], content) == (405, "GET, HEAD", b""), method
 
@@ -174,3 +175,68 @@ def test_a_port_in_use_is_an_error(address: str, cohort: ViewerCohort) -> None:
     port = urlsplit(address).port
     with pytest.raises(HecktorError, match=f"--port: {port} cannot be used"), serve_viewer(cohort, port):
         pass
+
+
+def test_a_signal_ends_it(cohort: ViewerCohort, tmp_path: Path) -> None:
+    options = ["view", "--cohort", str(tmp_path / "cohort"), "--masks", f"A={tmp_path / 'A'}"]
+    command = [sys.executable, "-c", "from hecktor.cli import entry; entry()", *options]
+    with subprocess.Popen(reset_signals(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline() == "Reading the cohort and the results ...\n"
+        line = process.stdout.readline()
+        address = re.fullmatch(r"2 cases at (http://127\.0\.0\.1:\d+/[\w-]{32}/)\n", line)
+        assert address is not None, line
+        with urlopen(address[1] + "case/C-1") as response:
+            assert response.status == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+
+
+def read_cases(page: Path) -> dict[str, dict]:
+    """Return the cases of a page in their order."""
+    scripts = re.findall(r'<script type="application/json" id="case-(\d+)">(.*?)</script>', page.read_text())
+    assert [int(number) for number, _ in scripts] == list(range(len(scripts)))
+    return {case["case"]: case for case in (json.loads(text) for _, text in scripts)}
+
+
+def test_the_page_holds_what_the_server_sends(cohort: ViewerCohort, tmp_path: Path) -> None:
+    page = export_viewer(tmp_path / "viewer", cohort)
+    assert page == tmp_path / "viewer" / "index.html"
+    sent = {name: json.loads(json.dumps(build_case(sources))) for name, sources in cohort.cases.items()}
+    assert read_cases(page) == sent
+    assert list(page.parent.iterdir()) == [page]
+    text = page.read_text()
+    assert "Copyright (c) 2021, Niivue" in text
+    assert re.findall(r'(?:src|href)="([^"]*)"', text.replace("\\", "")[:3000]) == ["data:,"]
+
+
+def test_an_earlier_page_is_replaced_and_another_file_is_not(cohort: ViewerCohort, tmp_path: Path) -> None:
+    page = tmp_path / "viewer.html"
+    export_viewer(page, cohort)
+    export_viewer(page, cohort.select_worst(1))
+    assert list(read_cases(page)) == ["C-1"]
+    page.write_text("<p>mine</p>")
+    with pytest.raises(OutputError, match=r"viewer\.html: exists and is not a viewer"):
+        export_viewer(page, cohort)
+    assert page.read_text() == "<p>mine</p>"
+
+
+def test_a_failed_export_leaves_the_earlier_page(cohort: ViewerCohort, tmp_path: Path) -> None:
+    page = export_viewer(tmp_path / "viewer.html", cohort.select_worst(1))
+    before = page.read_bytes()
+    cohort.cases["C-2"].files.ct.write_bytes(b"nothing")
+    with pytest.raises(HecktorError, match="C-2__CT"):
+        export_viewer(page, cohort)
+    assert page.read_bytes() == before
+
+
+def test_the_report_writes_a_page_of_the_worst_cases(ranked_cohort: Path) -> None:
+    """Mean GTVp DSC: 1 of C-1 and 0.375 of C-2."""
+    viewer, cohort = ranked_cohort / "viewer", ["--cohort", str(ranked_cohort / "cohort"), "--max-patients", "0"]
+    options = ["--results", str(ranked_cohort / "results"), "--output", str(ranked_cohort / "report.html"), "--cases"]
+    assert report([*options, *cohort, "--viewer", str(viewer), "--viewer-cases", "1"]) == 0
+    assert list(read_cases(viewer / "index.html")) == ["C-2"]
+    with pytest.raises(HecktorError, match="--viewer: found without --cohort, expected both"):
+        report([*options, "--viewer", str(viewer)])
+    assert not (viewer / "index.html").exists()
