@@ -14,12 +14,14 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from reporting.analyses.analysis import Analysis
+from reporting.analyses.tasks import compare_tasks
 from reporting.page.charts import render_figure
 from reporting.page.document import HtmlPage, Section, render_page
-from reporting.page.html import assign_colours
-from reporting.report.page import build_page
+from reporting.page.html import Row, assign_colours, make_value_cell, render_table
+from reporting.report.page import BETWEEN_TASKS, build_page
 from tests.browser.conftest import find_accessibility_problems
 from tests.browser.report_page import DRAWN, FIRST, TEAMS, WIDTHS, find_chart, open_page, read_teams, select_figures
+from tests.evaluation.builders import with_board
 from tests.reporting.report.challenge import build_content, lose_nodes, name_cases, name_teams
 
 
@@ -55,17 +57,6 @@ def test_an_address_opens_the_folds_around_its_figure(page: Page, report: str) -
     expect(page.locator("#task1-gtvp-dsc-by-case .panels svg").first).to_be_in_viewport()
 
 
-def test_one_panel_is_picked_of_many(page: Page, small_report: str) -> None:
-    """Task 1 ranks two metrics: the map of one is drawn, 8 x 7 cells."""
-    open_page(page, small_report)
-    section = page.locator("#task1-significance")
-    options = section.locator(".pick select").locator("option").all_inner_texts()
-    assert options == ["GTVp mean DSC", "GTVn aggregated DSC"]
-    section.locator(".pick select").select_option("GTVn aggregated DSC")
-    expect(section.locator(".panel-title")).to_have_text("GTVn aggregated DSC")
-    expect(section.locator('[aria-label="cell"] [data-row]')).to_have_count(56)
-
-
 def test_outliers_are_drawn_where_they_lie(page: Page, small_report: str) -> None:
     """Team 02 misses case 8: one point at 0 for each structure. All other DSCs lie between 0.5 and 0.9."""
     open_page(page, small_report, *select_figures("task1-dsc-by-team", "task1-gtvp-dsc-by-case"))
@@ -95,28 +86,6 @@ def test_values_are_read_by_arrow_keys(page: Page, small_report: str) -> None:
     assert page.locator("#tip").inner_text() != first
     page.keyboard.press("Escape")
     expect(page.locator("#tip")).to_be_hidden()
-
-
-def test_a_selected_team_beyond_ten_has_a_colour(page: Page, report: str) -> None:
-    open_page(page, report)
-    swatches = page.locator("#task1 tbody .swatch")
-    colour = "node => getComputedStyle(node).backgroundColor"
-    grey = swatches.nth(20).evaluate(colour)
-    assert swatches.nth(30).evaluate(colour) == grey
-    for place in (20, 30):
-        page.locator("#task1 tbody button.choice").nth(place).click()
-    own = {swatches.nth(place).evaluate(colour) for place in (20, 30, 31)}
-    assert len(own) == 3
-    assert swatches.nth(31).evaluate(colour) == grey
-
-
-def test_a_long_table_is_searched(page: Page, report: str) -> None:
-    """Cases CHUM-003, CHUM-006 ... CHUM-060 belong to CHUM: 20 of 60."""
-    open_page(page, report, ".fold")
-    search = page.locator("#by-case").get_by_label("Search")
-    search.fill("chum")
-    expect(page.locator("#by-case > .scroll tbody tr:visible")).to_have_count(20)
-    expect(page.locator("#by-case .search [role=status]")).to_have_text("20 of 60 rows")
 
 
 def test_a_click_on_a_team_marks_it_everywhere(page: Page, report: str) -> None:
@@ -183,25 +152,6 @@ def test_three_contours_are_chosen_below_the_reference(page: Page, report: str) 
     assert card.locator(".picture path").evaluate_all(lines)[::2] == ["M19,1L9,9", "M4,1L9,9", "M0,0L30,10"]
 
 
-def test_a_link_to_a_case_opens_it(page: Page, report: str) -> None:
-    open_page(page, report, ".fold")
-    page.locator("#by-case > .scroll tbody tr", has_text="MDA-002").get_by_role("link").click()
-    expect(page.locator('[id="case-MDA-002"]')).to_be_visible()
-    expect(page.locator('[id="case-MDA-002"]')).to_be_in_viewport()
-
-
-def test_summaries_of_cases_are_of_the_selected_teams(page: Page, report: str) -> None:
-    open_page(page, report, ".fold")
-    row = page.locator("#by-case > .scroll tbody tr").first
-    place = page.locator("#by-case thead th").all_inner_texts().index("GTVp DSC, median of teams")
-    before = row.locator("td, th").nth(place).inner_text()
-    page.locator("#task1 tbody button.choice", has_text="Team 40").first.click()
-    after = float(row.locator("td, th").nth(place).inner_text())
-    answer = page.evaluate("JSON.parse(document.getElementById('page-cases').textContent).columns[0].values[39]")
-    assert after == pytest.approx(answer, abs=5e-4)
-    assert str(after) != before
-
-
 def test_teams_that_mark_an_absent_structure_are_counted(browser: Browser, tmp_path: Path) -> None:
     """Team 2 of three marks a GTVn that is not there; the third has no usable mask."""
     (tmp_path / "r.html").write_text(
@@ -227,30 +177,15 @@ def test_a_chart_is_saved_without_styles_of_the_page(page: Page, report: str) ->
     assert "var(" not in text
 
 
-def test_the_data_of_a_chart_are_saved_as_csv(page: Page, report: str) -> None:
-    """Two metrics of 40 teams give 80 lines: the first is the first team's first metric, 0.9 from 0.86 to 0.92."""
-    open_page(page, report, ".fold")
-    lines = list(csv.reader(io.StringIO(download(page, "task1-metrics", "CSV"))))
-    assert len(lines) == 81
-    assert {FIRST, "GTVp mean DSC", "0.9", "0.86", "0.92"} <= set(lines[1])
-
-
-def test_no_name_is_a_formula(browser: Browser, tmp_path: Path) -> None:
+def test_the_data_of_a_chart_are_saved_as_csv(browser: Browser, tmp_path: Path) -> None:
+    """No name is a formula. The first team has 0.9 from 0.86 to 0.92."""
     teams = ["=1+1", "-x", "@y", "plain"]
     (tmp_path / "r.html").write_text(build_page(build_content(teams, name_cases(12))), encoding="utf-8")
     page = open_page(browser.new_page(), (tmp_path / "r.html").as_uri(), ".fold")
     lines = list(csv.reader(io.StringIO(download(page, "task2-metrics", "CSV"))))
     assert [line[1] for line in lines[1:]] == ["'=1+1", "'-x", "'@y", "plain"]
+    assert {"C-index", "0.9", "0.86", "0.92"} <= set(lines[1])
     page.close()
-
-
-def test_the_figures_of_a_chart_are_a_table(page: Page, report: str) -> None:
-    open_page(page, report, ".fold")
-    section = page.locator("#task1-metrics")
-    section.locator(".tools summary").press("Enter")
-    expect(section.locator("tbody tr")).to_have_count(80)  # filled after the toggle event
-    assert section.locator("caption").inner_text() == section.locator("h3").inner_text()
-    assert section.locator("thead th[scope=col]").count() == section.locator("tbody tr").first.locator("th, td").count()
 
 
 @pytest.mark.parametrize(
@@ -271,16 +206,11 @@ def test_the_page_is_accessible(
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_page_of_40_teams_does_not_scroll_sideways(page: Page, report: str, width: int) -> None:
+def test_an_open_page_does_not_scroll_sideways(page: Page, report: str, small_report: str, width: int) -> None:
+    """Open sections, figures, cases, and the table below each chart; tables scroll by themselves."""
     page.set_viewport_size({"width": width, "height": 900})
     open_page(page, report)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_an_open_page_does_not_scroll_sideways(page: Page, small_report: str, width: int) -> None:
-    """Open sections, figures, cases, and the table below each chart; tables scroll by themselves."""
-    page.set_viewport_size({"width": width, "height": 900})
     open_page(page, small_report, "details")
     page.locator(".tools details").evaluate_all(
         "all => all.forEach((node) => (node.open = true))"
@@ -339,31 +269,6 @@ def test_series_differ_by_dash_and_marker(page: Page, tmp_path: Path) -> None:
     assert len(set(shapes)) == 5
 
 
-def test_a_pair_that_cannot_be_tested_is_marked(page: Page, tmp_path: Path) -> None:
-    """Of two ordered pairs of two teams one has a p; without such a pair the legend does not name the sign."""
-    columns = {"team": "Team", "than": "better than", "p_holm": "p after Holm"}
-    chart = {"kind": "matrix", "x": "than", "y": "team", "value": "p_holm", "scale": "significance"}
-    rows = [{"team": "a", "than": "b", "p_holm": 0.004}, {"team": "b", "than": "a", "p_holm": None}]
-    for second, signs in ((None, ["\u00d7"]), (0.9, [])):
-        rows[1]["p_holm"] = second
-        open_page(
-            page, write_figure_page(tmp_path, Analysis("significance", "Tests", "", columns, rows, chart), ["a", "b"])
-        )
-        assert page.locator("#figure .panels text", has_text="\u00d7").all_text_contents() == signs
-        expect(page.locator("#figure .legend li", has_text="not tested: too few patients")).to_have_count(len(signs))
-
-
-def test_charts_fit_on_paper_when_printed(page: Page, report: str) -> None:
-    """A4 less two margins of 14 mm is 182 mm, 688 CSS pixels wide and 1,017 high."""
-    open_page(page, report, ".fold", ".figures details")
-    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    sizes = page.locator(".panels").evaluate_all(
-        "all => all.map((node) => [node.closest('section').id, node.lastElementChild.getBoundingClientRect().right - node.getBoundingClientRect().left, node.scrollHeight])"
-    )
-    assert len(sizes) > page.locator("section.chart").count()
-    assert [size for size in sizes if size[1] > 688 or size[2] > 1017] == []
-
-
 def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
     """Names that end scripts, open comments and hold markup are shown and run nothing."""
     hostile = ['<img src=x onerror="window.hacked=1">', "<!--<script>", "a&b=c 'd' \"e\""]
@@ -389,3 +294,115 @@ def test_tables_are_there_without_scripts(browser: Browser, report: str) -> None
     assert page.locator("#task1 tbody tr").count() >= 40
     expect(page.locator("#by-case > .scroll tbody tr")).to_have_count(60)
     context.close()
+
+
+def test_a_table_is_sorted_by_its_headers(page: Page, report: str) -> None:
+    """GTVp mean DSC falls with the rank: rising order is from the last team to the first, and the best come first."""
+    open_page(page, report)
+    head = page.locator("#task1 thead th").filter(has_text="GTVp mean DSC").first
+    assert read_teams(page)[0] == FIRST
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "descending")
+    assert read_teams(page) == TEAMS
+    head.get_by_role("button").press("Enter")
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    assert read_teams(page) == TEAMS[::-1]
+    rank = page.locator("#task1 thead th").filter(has_text="Rank").first
+    rank.get_by_role("button").click()
+    expect(rank).to_have_attribute("aria-sort", "ascending")
+    assert read_teams(page) == TEAMS
+
+
+def test_the_board_is_saved_as_csv(page: Page, report: str) -> None:
+    """GTVp mean DSC of the first team is 0.9 from 0.86 to 0.92, each in its own column."""
+    open_page(page, report)
+    with page.expect_download() as waiting:
+        page.locator("#task1 > .tools").get_by_role("button", name="CSV").click()
+    assert waiting.value.suggested_filename == "task1-leaderboard.csv"
+    lines = list(csv.reader(io.StringIO(Path(waiting.value.path()).read_text("utf-8"))))
+    assert len(lines) == 41
+    assert lines[0][:5] == ["Rank", "Team", "GTVp mean DSC", "GTVp mean DSC, 95% interval from", "to"]
+    assert lines[1][:5] == ["1", FIRST, "0.900", "0.860", "0.920"]
+    assert {len(line) for line in lines} == {len(lines[0])}
+
+
+def test_the_team_stays_and_more_columns_are_announced(page: Page, report: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 900})
+    open_page(page, report)
+    more = page.locator("#task1 > .tools .more")
+    expect(more).to_be_visible()
+    left = "document.querySelector('#task1 tbody th').getBoundingClientRect().left"
+    page.evaluate("document.querySelector('#task1 .scroll').scrollLeft = 100000")
+    expect(more).to_be_hidden()
+    edge = page.evaluate("document.querySelector('#task1 .scroll').getBoundingClientRect().left")
+    assert page.evaluate(left) == pytest.approx(edge, abs=1)
+
+
+def test_methods_are_searched_and_entries_out_of_competition_marked(page: Page, tmp_path: Path) -> None:
+    """Of three teams one has SegResNet. Next to the teams' boxes the baseline appears only for the shared metric."""
+    page_content = build_content(name_teams(3), name_cases(6))
+    entry = {
+        "team": "Baseline",
+        "metrics": {name: {"value": 0.7} for name in page_content.results[0].board.metrics},
+        "place": 3,
+    }
+    methods = {name_teams(3)[1]: {"Network": "SegResNet"}}
+    first = with_board(page_content.results[0], methods=methods, out_of_competition=[entry])
+    second = replace(first.profile, algorithm=first.task.with_number(2))
+    both = [first, replace(first, profile=second)]
+    shown = replace(page_content, results=both, analyses={BETWEEN_TASKS: compare_tasks(both)})
+    (tmp_path / "page.html").write_text(build_page(shown), encoding="utf-8")
+    open_page(page, (tmp_path / "page.html").as_uri(), *select_figures("between-tasks-spread-over-teams"))
+    page.get_by_label("Search").first.fill("segres")
+    rows = page.locator("table.board").first.locator("tbody tr:visible")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text(name_teams(3)[1])
+    marks = page.locator("#between-tasks-spread-over-teams .drawing svg").get_by_text("Baseline", exact=True)
+    expect(marks).to_have_count(2 * len(both[0].board.metrics))
+
+
+def test_no_column_of_the_board_is_lost_on_paper(page: Page, small_report: str) -> None:
+    """A4 is 182 mm or 688 CSS pixels wide between its margins; the board's eight columns fit."""
+    page.set_viewport_size({"width": 688, "height": 1017})
+    page.emulate_media(media="print")
+    open_page(page, small_report)
+    right = page.locator("#task1 table.board thead th").evaluate_all(
+        "all => all.map((node) => node.getBoundingClientRect().right)"
+    )
+    assert len(right) == 8
+    assert max(right) <= 688
+    expect(page.locator("#task1 table.board thead th").nth(3)).to_have_css("overflow-wrap", "normal")  # whole words
+    expect(page.locator(".scroll", has=page.locator("> table.board")).first).to_have_css("break-inside", "avoid")
+
+
+def test_a_figure_is_printed_on_one_page_with_its_heading(page: Page, small_report: str) -> None:
+    """A4 is 269 mm or 1,017 CSS pixels high between its margins; of a longer figure the first panels fit."""
+    page.set_viewport_size({"width": 688, "height": 1017})
+    page.emulate_media(media="print")
+    open_page(page, small_report)
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    figures = page.locator(".figures > .chart")
+    breaks = figures.evaluate_all("all => all.map((node) => getComputedStyle(node).breakInside)")
+    heights = figures.evaluate_all(
+        "all => all.map((node) => node.querySelector('.panels').getBoundingClientRect().bottom - node.getBoundingClientRect().top)"
+    )
+    assert set(breaks) == {"avoid"}
+    assert len(heights) > 10
+    assert max(heights) <= 1017
+
+
+def test_a_wide_board_turns_the_paper(page: Page, tmp_path: Path) -> None:
+    """Sixteen columns on A4 across: 842 x 595 points, and 269 mm or 1,017 CSS pixels between the margins."""
+    heads = ["Rank", "Team", *(f"GTVn aggregated DSC {number}" for number in range(14))]
+    rows = [Row([1, f"Team {number}", *[make_value_cell(0.5, 0.4, 0.6)] * 14]) for number in range(3)]
+    board = render_table("Leaderboard", heads, rows, header_column=1, css_class="board")
+    html = render_page(HtmlPage("t", "l", [Section("a", "A", board)], "f"))
+    (tmp_path / "r.html").write_text(html, encoding="utf-8")
+    page.set_viewport_size({"width": 1017, "height": 688})
+    open_page(page, (tmp_path / "r.html").as_uri())
+    pages = re.findall(rb"/MediaBox \[0 0 (\d+)[.\d]* (\d+)", page.pdf(prefer_css_page_size=True))
+    assert pages == [(b"841", b"594")]
+    page.emulate_media(media="print")
+    right = page.locator("thead th").evaluate_all("all => all.map((node) => node.getBoundingClientRect().right)")
+    assert len(right) == 16
+    assert max(right) <= 1017
