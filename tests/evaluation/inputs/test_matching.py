@@ -56,7 +56,7 @@ def write_risks(phase_of, text):
         ),
         ("Z-9,1\n", f"rows of Z-9, expected rows of {CASES}"),
         ("", f"no rows, expected rows of {CASES}"),
-        ("CHUM-001,\nCHUM-002,NaN\n", "no risk in the rows of the cases, expected risk of each"),
+        ("CHUM-001,\nCHUM-002,NaN\n", "no risk in the rows of the cases, expected risk for each case"),
     ],
 )
 def test_rows_that_match_no_case_are_named(phase_of, rows, message):
