@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from evaluation.metrics.classification import binary_metrics, class_codes, confusion_matrix, multiclass_metrics
+from evaluation.metrics.classification import binary_metrics, confusion_matrix, encode_classes, multiclass_metrics
 from evaluation.metrics.confidence import aurc, aurc_metric, risk_coverage, spearman, spearman_metric
 
 
