@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -67,14 +65,6 @@ def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage)
     np.testing.assert_allclose(data[1], 2.0, atol=1e-5)
     np.testing.assert_allclose(data[0], normalise(region, package)[0])
     assert make_scan_channels(case, package) is None
-
-
-@pytest.mark.slow
-def test_importing_the_segmenter_is_light() -> None:
-    """nnU-Net's resampling loads scikit-image and pandas, which only packages with `resampling: nnunet` need."""
-    code = "import sys, algorithm.network.passes; print({'pandas', 'skimage'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
 
 
 def test_networks_that_see_only_the_pet_need_one(package: ModelPackage, caplog: pytest.LogCaptureFixture) -> None:
