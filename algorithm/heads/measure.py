@@ -22,17 +22,17 @@ from algorithm.heads.structure import (
     Feature,
     Structure,
     cut_structure,
-    density,
     diameter_mm,
     dose_volume,
     find_components,
-    glycolysis,
+    make_mesh,
+    measure_density,
+    measure_glycolysis,
+    measure_shape,
     measure_thresholds,
-    mesh,
+    measure_uptake,
     remove_specks,
     resample_dose,
-    shape,
-    statistics,
 )
 from algorithm.heads.values import stage_features
 from contract import labels
@@ -80,12 +80,12 @@ def image_features(
     for name, structure in whole.items():
         measured = _measure_structure(structure, ct, pet) | dose_volume(structure, gray)
         features |= {f"{name}_{key}": value for key, value in measured.items()}
-    of_primary = shape(primary) | _list_extents(primary) | measure_contacts(primary, ct)
+    of_primary = measure_shape(primary) | _list_extents(primary) | measure_contacts(primary, ct)
     features |= {f"gtvp_{key}": value for key, value in of_primary.items()}
     features |= measure_nodes(primary, nodes, ct, grid)
     features |= _compute_totals(features)
     features["spread_mm"] = spread_mm(lesions)
-    features |= distances(primary, nodes, lesions)
+    features |= measure_distances(primary, nodes, lesions)
     return features | stage_features(features)
 
 
@@ -126,10 +126,10 @@ def clinical_names(clinical: Sequence[ClinicalVariable]) -> tuple[str, ...]:
 def _measure_structure(structure: Structure | None, ct: _Image, pet: _Image | None) -> dict[str, float | None]:
     return {
         "volume_ml": 0.0 if structure is None else structure.volume_ml,
-        "tlg": glycolysis(structure, pet),
-        **statistics(structure, pet),
+        "tlg": measure_glycolysis(structure, pet),
+        **measure_uptake(structure, pet),
         **measure_thresholds(structure, pet),
-        **density(structure, ct),
+        **measure_density(structure, ct),
     }
 
 
@@ -173,9 +173,9 @@ def measure_nodes(
     """
     by_volume = sorted(nodes, key=lambda node: -node.volume_ml)
     largest = by_volume[0] if by_volume else None
-    of_largest = shape(largest)
+    of_largest = measure_shape(largest)
     diameters = [float(of_largest["diameter_mm"] or 0.0)] if largest else []
-    diameters += [diameter_mm(mesh(node)[0]) for node in by_volume[1:]]
+    diameters += [diameter_mm(make_mesh(node)[0]) for node in by_volume[1:]]
     offsets = [offset_mm(node, ct, grid) for node in by_volume]
     # Components below 5 mm count for a side only if there are no larger ones.
     sized = [offset for offset, mm in zip(offsets, diameters, strict=True) if not is_below(mm, NODE_MM)] or offsets
@@ -188,10 +188,10 @@ def measure_nodes(
         **{f"gtvn_largest_{name}": of_largest[name] for name in _LARGEST_NODE_FEATURES},
         "gtvn_largest_extent_z_mm": None if largest is None else largest.extent_mm[0],
         "gtvn_second_diameter_mm": diameters[1] if len(diameters) > 1 else None,
-        "gtvn_bilateral": bilateral(offsets),
-        "gtvn_contralateral": contralateral(primary_mm, sized),
+        "gtvn_bilateral": detect_bilateral_nodes(offsets),
+        "gtvn_contralateral": detect_contralateral_nodes(primary_mm, sized),
         "gtvp_midline_mm": None if primary_mm is None else abs(primary_mm),
-        **heights(primary, nodes, grid),
+        **measure_heights(primary, nodes, grid),
     }
 
 
@@ -206,7 +206,7 @@ def spread_mm(lesions: Sequence[Structure]) -> float:
     return float(pdist([lesion.centre_mm for lesion in lesions]).max()) if len(lesions) > 1 else 0.0
 
 
-def distances(
+def measure_distances(
     primary: Structure | None, nodes: Sequence[Structure], lesions: Sequence[Structure]
 ) -> dict[str, Feature]:
     """Measure the largest distances between two nodes and of a node from the primary, and the lesions' dispersion.
@@ -222,7 +222,7 @@ def distances(
     }
 
 
-def heights(primary: Structure | None, nodes: Sequence[Structure], grid: Geometry) -> dict[str, Feature]:
+def measure_heights(primary: Structure | None, nodes: Sequence[Structure], grid: Geometry) -> dict[str, Feature]:
     """Measure how far the highest node lies above the primary, and the lowest node below it, in mm between centres.
 
     A value is negative if all nodes lie on the other side of the primary; None without a primary or nodes.
@@ -260,37 +260,37 @@ def offset_mm(lesion: Structure, ct: npt.NDArray[np.float32], grid: Geometry) ->
     return float(leftwards @ (lesion.centre_mm - centre * lesion.spacing_mm))
 
 
-def bilateral(nodes_mm: Sequence[Feature]) -> Feature:
+def detect_bilateral_nodes(nodes_mm: Sequence[Feature]) -> Feature:
     """Return 1 if nodes lie on both sides of the midline, else 0; `nodes_mm` are their offsets from `offset_mm`.
 
     A node within 5 mm of the midline lies on neither side. The result is None if a node without an offset could decide.
     """
-    known = _sides(nodes_mm)
+    known = _list_sides(nodes_mm)
     if {1, -1} <= known:
         return 1.0
     return None if None in nodes_mm else 0.0
 
 
-def contralateral(primary_mm: Feature, nodes_mm: Sequence[Feature]) -> Feature:
+def detect_contralateral_nodes(primary_mm: Feature, nodes_mm: Sequence[Feature]) -> Feature:
     """Return 1 if a node lies on the side opposite to the primary, else 0, from the offsets of `offset_mm`.
 
-    For a primary on the midline the result of `bilateral` is returned. The result is None if the primary, or a node
-    that could decide, has no offset.
+    For a primary on the midline, the result of `detect_bilateral_nodes` is returned. The result is None if the primary,
+    or a node that could decide, has no offset.
     """
     if primary_mm is None:
         return None
-    if not (side := _side(primary_mm)):
-        return bilateral(nodes_mm)
-    if -side in _sides(nodes_mm):
+    if not (side := _find_side(primary_mm)):
+        return detect_bilateral_nodes(nodes_mm)
+    if -side in _list_sides(nodes_mm):
         return 1.0
     return None if None in nodes_mm else 0.0
 
 
-def _sides(offsets_mm: Sequence[Feature]) -> set[int]:
-    return {_side(offset) for offset in offsets_mm if offset is not None}
+def _list_sides(offsets_mm: Sequence[Feature]) -> set[int]:
+    return {_find_side(offset) for offset in offsets_mm if offset is not None}
 
 
-def _side(offset: float) -> int:
+def _find_side(offset: float) -> int:
     """Return 1 for the patient's left, -1 for the right, 0 for neither."""
     return 0 if is_within(abs(offset), MIDLINE_MM) else int(np.sign(offset))
 

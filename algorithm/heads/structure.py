@@ -112,7 +112,7 @@ def remove_specks(mask: npt.NDArray[np.uint8], grid: Geometry, smallest: MinLesi
 SHAPE: Final = ("surface_mm2", "sphericity", "diameter_mm", "elongation", "flatness")
 
 
-def shape(lesion: Structure | None) -> dict[str, Feature]:
+def measure_shape(lesion: Structure | None) -> dict[str, Feature]:
     """Measure the shape of a lesion.
 
     The features are the surface area of the mesh (IBSI C0JK), sphericity (QCFX), largest diameter (L0JK), elongation
@@ -120,7 +120,7 @@ def shape(lesion: Structure | None) -> dict[str, Feature]:
     """
     if lesion is None:
         return dict.fromkeys(SHAPE)
-    vertices, faces = mesh(lesion)
+    vertices, faces = make_mesh(lesion)
     area, volume = surface_mm2(vertices, faces), mesh_volume_mm3(vertices, faces)
     major, minor, least = axis_lengths_mm(lesion)
     return {
@@ -132,7 +132,7 @@ def shape(lesion: Structure | None) -> dict[str, Feature]:
     }
 
 
-def mesh(lesion: Structure) -> tuple[_Float, npt.NDArray[np.int64]]:
+def make_mesh(lesion: Structure) -> tuple[_Float, npt.NDArray[np.int64]]:
     """Return vertices (n, 3) in mm and triangles (m, 3) of the surface midway between inside and outside voxels."""
     from skimage.measure import marching_cubes
 
@@ -186,7 +186,7 @@ THRESHOLD_NAMES: Final = tuple(
 )
 
 
-def statistics(structure: Structure | None, pet: _Image | None) -> dict[str, Feature]:
+def measure_uptake(structure: Structure | None, pet: _Image | None) -> dict[str, Feature]:
     """Measure SUVmax, mean, peak, coefficient of variation (IBSI 84IY, Q4LE, 0F91, 7TET) and fraction of cold voxels.
 
     Args:
@@ -225,7 +225,7 @@ def measure_thresholds(structure: Structure | None, pet: _Image | None) -> dict[
     return dict(zip(THRESHOLD_NAMES, values, strict=True))
 
 
-def glycolysis(structure: Structure | None, pet: _Image | None) -> Feature:
+def measure_glycolysis(structure: Structure | None, pet: _Image | None) -> Feature:
     """Return the total lesion glycolysis, mean SUV times volume in SUV x ml; 0 for no structure, None without a PET."""
     if structure is None:
         return 0.0
@@ -265,7 +265,7 @@ def _find_hot_voxels(inside: npt.NDArray[np.bool_], image: _Image) -> npt.NDArra
 DENSITY: Final = ("hu_mean", "hu_sd", "hu_p10", "hu_median", "hu_p90")
 
 
-def density(structure: Structure | None, ct: npt.NDArray[np.float32]) -> dict[str, Feature]:
+def measure_density(structure: Structure | None, ct: npt.NDArray[np.float32]) -> dict[str, Feature]:
     """Measure mean, standard deviation, 10th percentile, median and 90th percentile of a structure in HU.
 
     These are IBSI Q4LE, the root of ECT3, QG58, Y12H and 8DWT. All are None for an absent structure. `ct` is HU on the

@@ -229,7 +229,7 @@ def compute_percent(segmentation: Segmentation, ct: Geometry) -> npt.NDArray[np.
     np.exp(logits, out=logits)
     logits *= 100 / logits.sum(0)
     z, y, x = grids.find_first_voxel(part, ct)
-    percent[(slice(None), *grids.slices((x, y, z), part.size))] = np.rint(logits[1:])
+    percent[(slice(None), *grids.make_slices((x, y, z), part.size))] = np.rint(logits[1:])
     return percent
 
 
@@ -246,7 +246,7 @@ def segment_by_contours(
         size = (last - first + 1).tolist()
         corners = contours.geometry.crop(tuple(first.tolist()), (size[0], size[1], size[2])).corners_mm()
         low, high = np.minimum(low, corners.min(0)), np.maximum(high, corners.max(0))
-    grid = make_upright_grid(case.scan.geometry, grids.triple(low), grids.triple(high), spacing_mm)
+    grid = make_upright_grid(case.scan.geometry, grids.to_triple(low), grids.to_triple(high), spacing_mm)
     ct = grids.resample(case.scan, grid, PADDING_HU)
     pet = None if case.pet is None else grids.resample(case.pet, grid, 0.0)
     return Segmentation.from_mask(grids.resample_mask(contours, grid), ct, pet, grid)

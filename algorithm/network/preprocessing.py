@@ -24,10 +24,10 @@ from algorithm.region.grids import (
     interpolate,
     make_grid_over,
     make_scan_grid,
+    make_slices,
     make_upright_grid,
     reorient,
     resample,
-    slices,
 )
 from algorithm.region.localise import Region
 from contract.code import describe_failure
@@ -212,7 +212,7 @@ class ScanPart:
             )
             upright = reorient(Volume(result, ct))
             z, y, x = find_first_voxel(self.part, upright.geometry)
-            upright.array[slices((x, y, z), self.part.size)] = resampled.argmax(0)
+            upright.array[make_slices((x, y, z), self.part.size)] = resampled.argmax(0)
         return result
 
     def _normalise_channel(self, number: int) -> _Float:
@@ -227,7 +227,7 @@ def _make_stored_reader(volume: Volume) -> _Reader:
 
     def read(part: Geometry) -> _Float:
         z, y, x = find_first_voxel(part, volume.geometry)
-        return volume.array[slices((x, y, z), part.size)].astype(np.float32)
+        return volume.array[make_slices((x, y, z), part.size)].astype(np.float32)
 
     return read
 

@@ -41,7 +41,7 @@ def make_grid_over(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm:
     low, high, step = (np.asarray(v, dtype=np.float64) for v in (lower_mm, upper_mm, spacing_mm))
     count = np.maximum(np.ceil((high - low) / step - 1e-9), 1)
     origin = (low + high) / 2 - (count - 1) / 2 * step
-    return Geometry(voxels(count), spacing_mm, triple(origin))
+    return Geometry(to_voxels(count), spacing_mm, to_triple(origin))
 
 
 def resample(volume: Volume, target: Geometry, outside: float) -> _Float:
@@ -53,7 +53,7 @@ def resample(volume: Volume, target: Geometry, outside: float) -> _Float:
     window = _find_window(volume.geometry, target)
     if window is None:
         return np.full(target.array_shape, outside, dtype=np.float32)
-    source = _average_blocks(Volume(volume.array[slices(*window)], volume.geometry.crop(*window)), target)
+    source = _average_blocks(Volume(volume.array[make_slices(*window)], volume.geometry.crop(*window)), target)
     return interpolate(to_sitk(source), target, outside)
 
 
@@ -95,7 +95,7 @@ def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[
     part = ct.crop(*window)
     background = resample(Volume(logits[0], grid), part, -OUTSIDE_LOGIT)
     values = (resample(Volume(of_label, grid), part, OUTSIDE_LOGIT) for of_label in logits[1:])
-    result[slices(*window)] = pick_winner(background, enumerate(values, start=1))
+    result[make_slices(*window)] = pick_winner(background, enumerate(values, start=1))
     return result
 
 
@@ -112,7 +112,7 @@ def _crop_to_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometr
     margin = _find_block_size(grid, ct)
     low = np.maximum(labelled.min(0) - margin, 0)
     high = np.minimum(labelled.max(0) + 1 + margin, grid.size)
-    return grid.crop(voxels(low), voxels(high - low))
+    return grid.crop(to_voxels(low), to_voxels(high - low))
 
 
 def _find_window(source: Geometry, target: Geometry) -> tuple[_Voxels, _Voxels] | None:
@@ -129,22 +129,22 @@ def _find_window(source: Geometry, target: Geometry) -> tuple[_Voxels, _Voxels] 
     low, high = np.maximum(low, 0), np.minimum(high, source.size)
     if np.any(high <= low):
         return None
-    return voxels(low), voxels(high - low)
+    return to_voxels(low), to_voxels(high - low)
 
 
-def triple(values: npt.NDArray[Any]) -> _Triple:
+def to_triple(values: npt.NDArray[Any]) -> _Triple:
     """Convert three numbers (x, y, z) to a tuple, as `Geometry` stores them."""
     x, y, z = values.tolist()
     return (x, y, z)
 
 
-def voxels(values: npt.NDArray[Any]) -> _Voxels:
+def to_voxels(values: npt.NDArray[Any]) -> _Voxels:
     """Convert three whole numbers (x, y, z) to a tuple."""
     x, y, z = values.astype(int).tolist()
     return (x, y, z)
 
 
-def slices(start: _Voxels, size: _Voxels) -> tuple[slice, slice, slice]:
+def make_slices(start: _Voxels, size: _Voxels) -> tuple[slice, slice, slice]:
     """Return the box (z, y, x) of `size` voxels (x, y, z) from `start`."""
     x, y, z = (slice(s, s + n) for s, n in zip(start, size, strict=True))
     return (z, y, x)
@@ -178,7 +178,7 @@ def _average_blocks(volume: Volume, target: Geometry) -> Volume:
     matrix = old.index_to_physical_matrix()
     origin = matrix[:3, :3] @ ((factors - 1) / 2) + matrix[:3, 3]
     size, spacing = blocks.shape[::-1], np.multiply(old.spacing_mm, factors)
-    return Volume(blocks, Geometry(voxels(np.array(size)), triple(spacing), triple(origin), old.direction))
+    return Volume(blocks, Geometry(to_voxels(np.array(size)), to_triple(spacing), to_triple(origin), old.direction))
 
 
 def make_scan_grid(scan: Geometry, spacing_mm: _Triple) -> Geometry:
@@ -188,7 +188,7 @@ def make_scan_grid(scan: Geometry, spacing_mm: _Triple) -> Geometry:
     step = np.asarray(scan.size) / np.asarray(count)
     matrix = scan.index_to_physical_matrix()
     origin = matrix[:3, :3] @ (step / 2 - 0.5) + matrix[:3, 3]
-    return Geometry(voxels(np.array(count)), triple(step * scan.spacing_mm), triple(origin), scan.direction)
+    return Geometry(to_voxels(np.array(count)), to_triple(step * scan.spacing_mm), to_triple(origin), scan.direction)
 
 
 def crop_to_box(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> Geometry:
@@ -198,7 +198,7 @@ def crop_to_box(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike
     last = np.asarray(grid.size) - 1
     start = np.clip(np.floor(index.min(0) + _FACE_TOLERANCE), 0, last)
     stop = np.clip(np.ceil(index.max(0) - _FACE_TOLERANCE), start + 1, last + 1)
-    return grid.crop(voxels(start), voxels(stop - start))
+    return grid.crop(to_voxels(start), to_voxels(stop - start))
 
 
 def make_upright_grid(
@@ -232,7 +232,7 @@ def reorient(volume: Volume) -> Volume:
     origin = matrix[:3, :3] @ first + matrix[:3, 3]
     direction = tuple(float(v) for v in (axes[:, order] * np.where(turned, -1, 1)).ravel())
     size, spacing = (np.asarray(values)[list(order)] for values in (grid.size, grid.spacing_mm))
-    return Volume(array, Geometry(voxels(size), triple(spacing), triple(origin), direction))
+    return Volume(array, Geometry(to_voxels(size), to_triple(spacing), to_triple(origin), direction))
 
 
 def _make_upright(scan: Geometry) -> Geometry | None:
@@ -246,7 +246,7 @@ def _make_upright(scan: Geometry) -> Geometry | None:
 def find_first_voxel(part: Geometry, scan: Geometry) -> _Voxels:
     """Return the index (z, y, x) in the scan of the first voxel of a part of the scan."""
     matrix = scan.physical_to_index_matrix()
-    x, y, z = voxels(np.rint(matrix[:3, :3] @ np.asarray(part.origin_mm) + matrix[:3, 3]))
+    x, y, z = to_voxels(np.rint(matrix[:3, :3] @ np.asarray(part.origin_mm) + matrix[:3, 3]))
     return (z, y, x)
 
 

@@ -88,7 +88,7 @@ def _thin_out(ct: Volume) -> Volume:
     sx, sy, sz = steps = [max(int(COARSE_MM / spacing / 1.5), 1) for spacing in ct.geometry.spacing_mm]
     array = np.ascontiguousarray(ct.array[::sz, ::sy, ::sx])
     z, y, x = array.shape
-    spacing = grids.triple(np.multiply(ct.geometry.spacing_mm, steps))
+    spacing = grids.to_triple(np.multiply(ct.geometry.spacing_mm, steps))
     return Volume(array, replace(ct.geometry, size=(x, y, z), spacing_mm=spacing))
 
 

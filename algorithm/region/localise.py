@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.case.read import Case
-from algorithm.region.grids import triple
+from algorithm.region.grids import to_triple
 from algorithm.region.landmarks import (
     COARSE_MM,
     HOT_MEDIANS,
@@ -152,7 +152,7 @@ def localise(case: Case) -> Region:
     low, high = np.maximum(low, field_low), np.minimum(high, field_high)
     if np.any(high <= low):
         low, high, brain, found_by = field_low, field_high, None, FIELD_OF_VIEW
-    box = triple(low), triple(high)
+    box = to_triple(low), to_triple(high)
     if brain is None:
         return Region(*box, found_by, apex_mm=apex_mm, is_empty=is_empty)
     return Region(*box, found_by, brain.lower_mm, apex_mm, brain.mask, brain.end_is_sure, is_empty)
@@ -161,7 +161,7 @@ def localise(case: Case) -> Region:
 def cover_scan(scan: Volume) -> Region:
     """Return the region of a whole scan."""
     corners = scan.geometry.corners_mm()
-    return Region(triple(corners.min(0)), triple(corners.max(0)), WHOLE_SCAN)
+    return Region(to_triple(corners.min(0)), to_triple(corners.max(0)), WHOLE_SCAN)
 
 
 def _find_nonzero_box(mr: Volume) -> Region:
@@ -170,7 +170,7 @@ def _find_nonzero_box(mr: Volume) -> Region:
         return replace(cover_scan(mr), is_empty=True)
     start, size = [part.start for part in box[::-1]], [part.stop - part.start for part in box[::-1]]
     corners = geometry.crop((start[0], start[1], start[2]), (size[0], size[1], size[2])).corners_mm()
-    return Region(triple(corners.min(0)), triple(corners.max(0)), WHOLE_SCAN)
+    return Region(to_triple(corners.min(0)), to_triple(corners.max(0)), WHOLE_SCAN)
 
 
 def _find_box_below_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -> tuple[_Vector, _Vector]:

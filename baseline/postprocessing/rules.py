@@ -86,7 +86,7 @@ class PatientLesions:
     nodes: int
     table: LesionTable
 
-    def counts(self, rules: PostprocessingRules, mask_rules: MaskRules) -> tuple[float, ...]:
+    def count(self, rules: PostprocessingRules, mask_rules: MaskRules) -> tuple[float, ...]:
         """Count the `COUNTS` of the mask after the rules; nodes are matched as in the evaluation."""
         table, measures = self.table, self.table.measures
         remains = np.array([not reason for reason in find_removal_reasons(measures, rules)], dtype=np.bool_)
@@ -201,35 +201,35 @@ class MaskCohort:
         self._counts: dict[PostprocessingRules, Floats] = {}
         self._totals: dict[PostprocessingRules, WeightedMetric] = {}
 
-    def counts(self, rules: PostprocessingRules) -> Floats:
+    def count(self, rules: PostprocessingRules) -> Floats:
         """Count the `COUNTS` of each patient after the rules, (patients, counts)."""
         if rules not in self._counts:
-            rows = [patient.counts(rules, self.score.rules) for patient in self.patients]
+            rows = [patient.count(rules, self.score.rules) for patient in self.patients]
             self._counts[rules] = np.array(rows, dtype=np.float64).reshape(-1, len(COUNTS))
         return self._counts[rules]
 
     def assemble(self, parts: Sequence[tuple[Floats, PostprocessingRules]]) -> Floats:
         """Assemble counts after different rules for groups of patients (boolean arrays); others stay unfiltered."""
-        result = self.counts(NO_RULES).copy()
+        result = self.count(NO_RULES).copy()
         for group, rules in parts:
             members = group.astype(np.bool_)
-            result[members] = self.counts(rules)[members]
+            result[members] = self.count(rules)[members]
         return result
 
-    def metrics(self, counts: Floats) -> dict[str, WeightedMetric]:
+    def make_metrics(self, counts: Floats) -> dict[str, WeightedMetric]:
         """Make the score and each of its metrics as functions of the patients' weights."""
         columns = dict(zip(COUNTS, counts.T, strict=True))
-        metrics = {name: self._metric(name, columns) for name in self.score.weights}
+        metrics = {name: self._make_metric(name, columns) for name in self.score.weights}
         total = WeightedSum([(weight, metrics[name]) for name, weight in self.score.weights.items()])
         return {SCORE: total, **metrics}
 
-    def total(self, rules: PostprocessingRules) -> WeightedMetric:
+    def make_score(self, rules: PostprocessingRules) -> WeightedMetric:
         """Make the score after the rules as a function of the patients' weights."""
         if rules not in self._totals:
-            self._totals[rules] = self.metrics(self.counts(rules))[SCORE]
+            self._totals[rules] = self.make_metrics(self.count(rules))[SCORE]
         return self._totals[rules]
 
-    def _metric(self, name: str, columns: Mapping[str, Floats]) -> WeightedMetric:
+    def _make_metric(self, name: str, columns: Mapping[str, Floats]) -> WeightedMetric:
         label = name[:4]
         common, predicted = columns[f"{label}_common"], columns[f"{label}_predicted"]
         reference, mm3 = self._reference[f"{label}_voxels"], self._reference["voxel_mm3"]
@@ -254,12 +254,12 @@ def find_limit(cohort: MaskCohort, name: str, base: PostprocessingRules, members
     candidates = [base.model_copy(update={name: limit}) for limit in LIMITS[name]]
     best = max(candidates, key=lambda rules: _score(cohort, rules, members))
     gain = _score(cohort, best, members) - _score(cohort, base, members)
-    spread = np.nanstd(cohort.total(best)(samples) - cohort.total(base)(samples))
+    spread = np.nanstd(cohort.make_score(best)(samples) - cohort.make_score(base)(samples))
     return best if gain >= cohort.score.min_gain and gain > spread else base
 
 
 def _score(cohort: MaskCohort, rules: PostprocessingRules, members: Floats) -> float:
-    return float(cohort.total(rules)(members[None])[0])
+    return float(cohort.make_score(rules)(members[None])[0])
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,7 @@ def assemble_counts(
 def _find_problem(cohort: MaskCohort, before: Floats, after: Floats, seed: int) -> str:
     """Find the reason why a cross-fitted gain does not count; empty if it counts."""
     patients = len(cohort.patients)
-    gain = Difference(cohort.metrics(after)[SCORE], cohort.metrics(before)[SCORE])
+    gain = Difference(cohort.make_metrics(after)[SCORE], cohort.make_metrics(before)[SCORE])
     value = float(gain(np.ones((1, patients)))[0])
     samples = np.random.default_rng(seed).multinomial(patients, np.full(patients, 1 / patients), _DRAWS)
     needed = max(cohort.score.min_gain, MIN_GAIN_DEVIATIONS * float(np.nanstd(gain(samples.astype(np.float64)))))
@@ -342,7 +342,7 @@ def estimate_gains(cohort: MaskCohort, counts: Floats, seed: int) -> dict[str, R
 
     The interval is computed as in the test of two teams.
     """
-    before, after = cohort.metrics(cohort.counts(NO_RULES)), cohort.metrics(counts)
+    before, after = cohort.make_metrics(cohort.count(NO_RULES)), cohort.make_metrics(counts)
     everyone = np.ones((1, len(cohort.patients)))
     differences = {name: Difference(after[name], before[name]) for name in before}
     known = {name: metric for name, metric in differences.items() if np.isfinite(metric(everyone)[0])}

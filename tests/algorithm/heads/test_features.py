@@ -13,9 +13,9 @@ from algorithm.heads.structure import (
     dose_volume,
     find_components,
     intensity_peak,
+    measure_shape,
     measure_thresholds,
     resample_dose,
-    shape,
 )
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -54,7 +54,7 @@ def test_components_touch_by_corners_and_know_their_place() -> None:
 def test_a_large_ball_is_nearly_a_sphere() -> None:
     """Radius 20 mm in voxels of 1 mm. A stepped surface is a little larger than the sphere's 5027 mm2."""
     grid = make_grid((45, 45, 45), (1.0, 1.0, 1.0))
-    values = shape(find_structure(make_ball(grid, (22, 22, 22), 20), grid))
+    values = measure_shape(find_structure(make_ball(grid, (22, 22, 22), 20), grid))
     assert values["diameter_mm"] == pytest.approx(41, abs=0.5)
     assert values["sphericity"] == pytest.approx(0.95, abs=0.05)
     assert values["surface_mm2"] == pytest.approx(4 * np.pi * 20**2, rel=0.1)
@@ -68,7 +68,7 @@ def test_a_single_voxel() -> None:
     grid = make_grid((3, 3, 3), (2.0, 2.0, 2.0))
     structure = np.zeros(grid.array_shape, bool)
     structure[1, 1, 1] = True
-    values = shape(find_structure(structure, grid))
+    values = measure_shape(find_structure(structure, grid))
     area, volume = np.sqrt(3) * 4, 8 / 6
     assert values["diameter_mm"] == pytest.approx(2)
     assert values["surface_mm2"] == pytest.approx(area)
@@ -83,9 +83,9 @@ def test_turning_a_lesion_does_not_change_its_shape(seed: int) -> None:
     structure = rng.random((4, 5, 6)) < 0.5
     structure[1, 2, 3] = True
     spacing = (1.0, 2.0, 3.0)
-    before = shape(find_structure(structure, make_grid((4, 5, 6), spacing)))
+    before = measure_shape(find_structure(structure, make_grid((4, 5, 6), spacing)))
     turned = np.ascontiguousarray(structure.transpose(2, 0, 1)[::-1])
-    after = shape(find_structure(turned, make_grid((6, 4, 5), (2.0, 3.0, 1.0))))
+    after = measure_shape(find_structure(turned, make_grid((6, 4, 5), (2.0, 3.0, 1.0))))
     assert before["diameter_mm"] == pytest.approx(after["diameter_mm"])
     assert before["elongation"] == pytest.approx(after["elongation"], abs=1e-6)
     assert before["flatness"] == pytest.approx(after["flatness"], abs=1e-6)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from algorithm.heads.measure import image_features
-from algorithm.heads.structure import Structure, axis_lengths_mm, cut_structure, mesh, mesh_volume_mm3
+from algorithm.heads.structure import Structure, axis_lengths_mm, cut_structure, make_mesh, mesh_volume_mm3
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
 from tests.shared_data import shared
@@ -74,7 +74,7 @@ def test_variance(features: dict[str, float | None]) -> None:
 
 def test_mesh_volume(lesion: Structure) -> None:
     """IBSI RNU0: 556 mm3, tolerance 4."""
-    assert mesh_volume_mm3(*mesh(lesion)) == pytest.approx(556, abs=4)
+    assert mesh_volume_mm3(*make_mesh(lesion)) == pytest.approx(556, abs=4)
 
 
 @pytest.mark.parametrize(

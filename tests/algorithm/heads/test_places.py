@@ -8,8 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithm.heads.measure import contralateral, distances, heights, measure_nodes, offset_mm, spread_mm
-from algorithm.heads.structure import cut_structure, find_components, shape
+from algorithm.heads.measure import (
+    detect_contralateral_nodes,
+    measure_distances,
+    measure_heights,
+    measure_nodes,
+    offset_mm,
+    spread_mm,
+)
+from algorithm.heads.structure import cut_structure, find_components, measure_shape
 from contract.images.geometry import Geometry
 from tests.algorithm.heads.structures import WIDE, Array, find_structure, make_grid
 
@@ -112,7 +119,7 @@ def test_nodes_on_the_other_side_than_the_primary(
 def test_an_unknown_side_counts_only_where_it_could_decide(
     primary_mm: float | None, nodes_mm: list[float | None], expected: float | None
 ) -> None:
-    assert contralateral(primary_mm, nodes_mm) == expected
+    assert detect_contralateral_nodes(primary_mm, nodes_mm) == expected
 
 
 def test_the_distance_of_the_primary_from_the_midline() -> None:
@@ -150,7 +157,7 @@ def test_shape_of_the_largest_node() -> None:
     assert values["gtvn_largest_extent_z_mm"] == pytest.approx(20)
     assert values["gtvn_largest_diameter_mm"] == pytest.approx(20)
     assert (values["gtvn_largest_elongation"], values["gtvn_largest_flatness"]) == (0, 0)
-    assert values["gtvn_largest_sphericity"] == shape(find_components(structure, WIDE)[0])["sphericity"]
+    assert values["gtvn_largest_sphericity"] == measure_shape(find_components(structure, WIDE)[0])["sphericity"]
 
 
 def test_heights_against_the_primary() -> None:
@@ -162,14 +169,14 @@ def test_heights_against_the_primary() -> None:
     downwards = replace(WIDE, direction=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, -1.0))
     names = ["gtvn_highest_above_gtvp_mm", "gtvn_lowest_below_gtvp_mm"]
     for grid, expected in ((WIDE, [10, 15]), (downwards, [15, 10])):
-        values = heights(cut_structure(primary, grid), find_components(nodes, grid), grid)
+        values = measure_heights(cut_structure(primary, grid), find_components(nodes, grid), grid)
         assert [values[name] for name in names] == pytest.approx(expected)
     nodes[0, 7, 30], nodes[4, 7, 30] = False, True
-    assert list(heights(cut_structure(primary, WIDE), find_components(nodes, WIDE), WIDE).values()) == pytest.approx(
-        [10, -5]
-    )
-    assert set(heights(cut_structure(primary, WIDE), [], WIDE).values()) == {None}
-    assert set(heights(None, find_components(nodes, WIDE), WIDE).values()) == {None}
+    assert list(
+        measure_heights(cut_structure(primary, WIDE), find_components(nodes, WIDE), WIDE).values()
+    ) == pytest.approx([10, -5])
+    assert set(measure_heights(cut_structure(primary, WIDE), [], WIDE).values()) == {None}
+    assert set(measure_heights(None, find_components(nodes, WIDE), WIDE).values()) == {None}
 
 
 def test_distances_by_hand() -> None:
@@ -177,11 +184,11 @@ def test_distances_by_hand() -> None:
     70 / 3: squares 4900, 100 and 6400 over 9, mean 11400 / 27."""
     primary, nodes = mark_columns(0), mark_columns(10, 25)
     lesions = find_components(primary | nodes, WIDE)
-    assert distances(cut_structure(primary, WIDE), find_components(nodes, WIDE), lesions) == pytest.approx(
+    assert measure_distances(cut_structure(primary, WIDE), find_components(nodes, WIDE), lesions) == pytest.approx(
         {"node_to_node_mm": 30, "primary_to_node_mm": 50, "dispersion_mm": np.sqrt(11400 / 27)}
     )
     assert spread_mm(lesions) == pytest.approx(50)
     assert set(
-        distances(None, find_components(mark_columns(3), WIDE), find_components(mark_columns(3), WIDE)).values()
+        measure_distances(None, find_components(mark_columns(3), WIDE), find_components(mark_columns(3), WIDE)).values()
     ) == {None}
     assert spread_mm(find_components(mark_columns(3), WIDE)) == 0

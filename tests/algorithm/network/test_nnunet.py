@@ -21,7 +21,7 @@ from algorithm.case.read import Case
 from algorithm.network import preprocessing
 from algorithm.network.package import ModelPackage
 from algorithm.network.preprocessing import ScanPart, make_case_image
-from algorithm.region.grids import find_first_voxel, reorient, slices
+from algorithm.region.grids import find_first_voxel, make_slices, reorient
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
@@ -80,7 +80,7 @@ def crop_channels(case: Case, image: ScanPart) -> np.ndarray:
     grid.SetDirection(ct.geometry.direction)
     pet = sitk.GetArrayFromImage(sitk.Resample(to_sitk(case.pet), grid, sitk.Transform(), sitk.sitkLinear, 0.0))
     z, y, x = find_first_voxel(part, ct.geometry)
-    box = slices((x, y, z), part.size)
+    box = make_slices((x, y, z), part.size)
     return np.stack([ct.array.astype(np.float32)[box], pet[box]])
 
 
@@ -179,7 +179,7 @@ def test_labels_come_back_as_nnunet_exports_them(resampling: dict[str, Any], gri
     restored = reorient(Volume(image.restore(logits, grid), grid))
     part = image.part
     z, y, x = find_first_voxel(part, restored.geometry)
-    inside = slices((x, y, z), part.size)
+    inside = make_slices((x, y, z), part.size)
     np.testing.assert_array_equal(restored.array[inside], expected)
     assert np.unique(expected).tolist() == [0, 1, 2]
     assert np.count_nonzero(restored.array) == np.count_nonzero(expected)

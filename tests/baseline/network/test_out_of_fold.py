@@ -12,7 +12,7 @@ import torch
 
 from algorithm.deadline import Deadline
 from algorithm.heads.measure import image_feature_names
-from algorithm.heads.structure import statistics
+from algorithm.heads.structure import measure_uptake
 from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
@@ -239,7 +239,7 @@ def test_a_new_feature_is_measured_on_stored_masks_without_networks(
     masks = [work.raw_mask(name).stat().st_mtime_ns for name in FOLD_OF]
 
     def add_novelty(structure: object, pet: object) -> dict[str, float | None]:
-        values = statistics(structure, pet)  # type: ignore[arg-type]
+        values = measure_uptake(structure, pet)  # type: ignore[arg-type]
         return {**values, "novelty": values["suv_mean"]}
 
     monkeypatch.setattr("algorithm.heads.measure.statistics", add_novelty)

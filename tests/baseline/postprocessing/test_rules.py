@@ -128,7 +128,7 @@ def test_a_volume_that_separates_false_nodes_is_found() -> None:
     cohort = make_separable_cohort()
     rules = find_volumes(cohort, include_all(cohort))
     assert rules == PostprocessingRules(gtvn_volume_ml=1.5)
-    figures = estimate_gains(cohort, cohort.counts(rules), seed=1)[SCORE]
+    figures = estimate_gains(cohort, cohort.count(rules), seed=1)[SCORE]
     before = 0.5 + (2 * 439 / 918 + 2 / 3) / 4
     assert (figures.unfiltered, figures.filtered) == (pytest.approx(before), pytest.approx(1))
     assert figures.difference.ci95_low is not None
@@ -142,7 +142,7 @@ def test_both_labels_have_their_own_volume() -> None:
     cohort = make_cohort([make_patient(number, f"C{number % 4}", lesions) for number in range(40)])
     rules = find_volumes(cohort, include_all(cohort))
     assert rules == PostprocessingRules(gtvp_volume_ml=1.5, gtvn_volume_ml=1.5)
-    assert float(cohort.total(rules)(np.ones((1, 40)))[0]) == pytest.approx(1)
+    assert float(cohort.make_score(rules)(np.ones((1, 40)))[0]) == pytest.approx(1)
 
 
 def test_without_false_lesions_there_are_no_rules() -> None:
@@ -157,7 +157,7 @@ def test_a_gain_within_its_noise_is_not_accepted() -> None:
     cohort = make_cohort(
         [make_patient(number, f"C{number % 3}", nodes) for number, nodes in enumerate([plain] * 37 + more)]
     )
-    gain = estimate_gains(cohort, cohort.counts(PostprocessingRules(gtvn_volume_ml=1.5)), seed=1)[SCORE].difference
+    gain = estimate_gains(cohort, cohort.count(PostprocessingRules(gtvn_volume_ml=1.5)), seed=1)[SCORE].difference
     assert 0.001 < gain.value < 0.01
     assert find_volumes(cohort, include_all(cohort)) == NO_RULES
 
@@ -327,7 +327,7 @@ def count_in_images(case: ReleaseCase, work: WorkFolders, rules: PostprocessingR
 def test_counts_of_tables_equal_those_of_images(cases_and_tables: MeasuredPatients) -> None:
     cases, work, tables = cases_and_tables
     for rules, (number, case) in itertools.product(draw_settings(30), enumerate(cases)):
-        assert list(tables[number].counts(rules, load_mask_rules())) == count_in_images(case, work, rules), (
+        assert list(tables[number].count(rules, load_mask_rules())) == count_in_images(case, work, rules), (
             rules,
             case,
         )
