@@ -242,7 +242,7 @@ def test_a_new_feature_is_measured_on_stored_masks_without_networks(
         values = measure_uptake(structure, pet)  # type: ignore[arg-type]
         return {**values, "novelty": values["suv_mean"]}
 
-    monkeypatch.setattr("algorithm.heads.measure.statistics", add_novelty)
+    monkeypatch.setattr("algorithm.heads.measure.measure_uptake", add_novelty)
     image_feature_names.cache_clear()
     try:
         again = measure(cohort, None)
