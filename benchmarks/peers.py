@@ -196,7 +196,7 @@ def _prepare_row(folder: Path) -> Call:
 
 def load_mask_rules() -> MaskRules:
     """Load the default edition's rules for masks."""
-    (rules,) = (answer.rules for answer in load_profile(DEFAULT_EDITION).task("segmentation").answers.values())
+    (rules,) = (answer.rules for answer in load_profile(DEFAULT_EDITION).find_task("segmentation").answers.values())
     if not isinstance(rules, MaskRules):
         raise TypeError("expected rules of a mask for segmentation")
     return rules

@@ -49,7 +49,7 @@ def check_unique(values: Iterable[str]) -> None:
     """Check that no value occurs more than once; raise ValueError, as pydantic's validators do."""
     twice = sorted(value for value, count in Counter(values).items() if count > 1)
     if twice:
-        raise ValueError(f"each once, not {', '.join(twice)} twice")
+        raise ValueError(f"each value once, not {', '.join(twice)} twice")
 
 
 def check_keys(document: BaseModel, required: Sequence[str], optional: Sequence[str] = ()) -> None:

@@ -22,7 +22,7 @@ from contract.editions import (
     DEFAULT_EDITION,
     Algorithm,
     Edition,
-    content_digest,
+    compute_content_digest,
     list_editions,
     load_edition,
     parse_edition,
@@ -455,8 +455,10 @@ def check_edition(manifest: Manifest, edition: Edition, algorithm: Algorithm | N
     in_package = remove_scoring(manifest.own_edition)
     in_option = remove_scoring(edition.content)
     if in_package != in_option:
-        problem = f"found edition {edition.name!r} with another declaration (sha256 {content_digest(in_package)})"
-        expected = f"the declaration of --edition (sha256 {content_digest(in_option)})"
+        problem = (
+            f"found edition {edition.name!r} with another declaration (sha256 {compute_content_digest(in_package)})"
+        )
+        expected = f"the declaration of --edition (sha256 {compute_content_digest(in_option)})"
         raise ModelPackageError(MANIFEST, problem, expected)
 
 

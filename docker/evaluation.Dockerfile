@@ -49,7 +49,7 @@ ARG API_METHOD=exec
 ENV HECKTOR_EDITION=${EDITION} HECKTOR_TASK=${TASK} HECKTOR_API_METHOD=${API_METHOD}
 RUN --mount=type=bind,source=build/edition,target=/mnt \
     find /mnt -name edition.json -exec install -m 0644 {} /opt/app/ \; \
-    && python -c "import sys; from evaluation.editions.profile import load_profile; load_profile(sys.argv[1]).task(sys.argv[2])" \
+    && python -c "import sys; from evaluation.editions.profile import load_profile; load_profile(sys.argv[1]).find_task(sys.argv[2])" \
         "${EDITION:?}" "${TASK:?}" \
     && touch -cd "@$SOURCE_DATE_EPOCH" /opt/app/edition.json /opt/app
 LABEL org.grand-challenge.api-method=${API_METHOD} \

@@ -131,7 +131,7 @@ def evaluate_teams(  # noqa: PLR0913 - keyword options of a public function
         workers=workers,
         rows=rows,
     )
-    result = evaluate_team_folder(request, load_profile(edition).task(task), Path(teams))
+    result = evaluate_team_folder(request, load_profile(edition).find_task(task), Path(teams))
     result.check()
     return dict(result.reports)
 

@@ -92,7 +92,7 @@ def find_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name:
         HecktorError: The edition does not score the task.
     """
     select_algorithm(parser, profile.edition.find_algorithm, name)
-    return profile.task(name)
+    return profile.find_task(name)
 
 
 def add_workers_option(parser: argparse.ArgumentParser) -> None:

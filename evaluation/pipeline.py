@@ -107,7 +107,7 @@ def evaluate_submissions(requests: Mapping[str, EvaluationRequest]) -> TeamRepor
     """
     request = next(iter(requests.values()))
     profile = load_profile(request.edition)
-    task = with_options(profile.task(request.task), request.options)
+    task = with_options(profile.find_task(request.task), request.options)
     errors: dict[str, HecktorError] = {}
     for team, team_request in requests.items():
         with _record_error(team, errors):

@@ -128,7 +128,7 @@ def find_command_problem(line: str) -> str:
         options = parse_command(words[1:])
         profile = load_profile(getattr(options, "edition", None) or DEFAULT_EDITION)
         if getattr(options, "task", None):
-            task = with_options(profile.task(options.task), dict(getattr(options, "option", None) or ()))
+            task = with_options(profile.find_task(options.task), dict(getattr(options, "option", None) or ()))
             with_ranking(task, getattr(options, "official", None), getattr(options, "ties", None), line)
     except (ValueError, HecktorError) as problem:
         return f"{line}: {problem}"

@@ -32,7 +32,7 @@ from baseline.postprocessing.record import pack_rules
 from baseline.release.cases import list_head_specs
 from baseline.work import WorkFolders, read_training_edition
 from contract.code import Code
-from contract.editions import Edition, content_digest, load_edition, remove_scoring
+from contract.editions import Edition, compute_content_digest, load_edition, remove_scoring
 from contract.errors import ModelPackageError
 from contract.io.files import read_json
 from contract.packages import HEADS_FOLDER, make_edition_entries
@@ -290,8 +290,8 @@ def _select_edition(request: PackageRequest) -> Edition:
     edition = load_edition(request.edition)
     if trained is None or trained.name != edition.name or trained.content is None or edition.content is None:
         return edition
-    digest = content_digest(remove_scoring(edition.content))
-    trained_digest = content_digest(remove_scoring(trained.content))
+    digest = compute_content_digest(remove_scoring(edition.content))
+    trained_digest = compute_content_digest(remove_scoring(trained.content))
     if digest != trained_digest:
         actual = f"found {edition.name!r} with another declaration (sha256 {digest})"
         expected = f"the declaration of the training of --heads (sha256 {trained_digest})"

@@ -150,7 +150,7 @@ def find_mask_task(edition: Edition) -> str:
 
 def list_mask_metric_titles(edition: Edition) -> dict[str, str]:
     """List the titles of the ranked metrics of masks, in order, by name without the mask's prefix."""
-    task = build_profile(edition).task(find_mask_task(edition))
+    task = build_profile(edition).find_task(find_mask_task(edition))
     profiles = [task.answers[answer.name] for answer in task.algorithm.answers if answer.kind == "mask"]
     names = {f"{profile.prefix}{name}": name for profile in profiles for name in profile.metrics}
     return {names[name]: metric.title for name, metric in task.metrics.items() if name in names}
@@ -158,7 +158,7 @@ def list_mask_metric_titles(edition: Edition) -> dict[str, str]:
 
 def make_mask_score(edition: Edition) -> MaskScore:
     """Make the score of the edition's task with a mask."""
-    task = build_profile(edition).task(find_mask_task(edition))
+    task = build_profile(edition).find_task(find_mask_task(edition))
     rules = next(profile.rules for profile in task.answers.values() if profile.answer.kind == "mask")
     if not isinstance(rules, MaskRules):
         raise TypeError(f"{edition.name}: expected the rules of a mask")

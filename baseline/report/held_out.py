@@ -126,7 +126,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 def write_mask_edition(edition: Edition, file: Path) -> str:
     """Return the name of an edition with only masks, or write such an edition to `file` and return its path."""
-    task = build_profile(edition).task(find_mask_task(edition))
+    task = build_profile(edition).find_task(find_mask_task(edition))
     mask = task.algorithm.mask_spec
     if mask is None or not task.has_several_answers:
         return write_edition_file(edition, file).source
@@ -161,7 +161,7 @@ def analyse_recall(edition: Edition, rows: Sequence[Mapping[str, Any]]) -> Analy
         edition: Edition of the training.
         rows: Rows of the evaluation's `metrics.json`.
     """
-    task = build_profile(edition).task(find_mask_task(edition))
+    task = build_profile(edition).find_task(find_mask_task(edition))
     profile = next(profile for profile in task.answers.values() if profile.answer.kind == "mask")
     flat = [flatten_row(row) for row in rows]
     cases = tuple(row["case"] for row in flat)

@@ -6,7 +6,7 @@ from contract.editions.clinical import ClinicalVariable
 from contract.editions.edition import (
     DEFAULT_EDITION,
     Edition,
-    content_digest,
+    compute_content_digest,
     list_editions,
     load_edition,
     parse_edition,
@@ -23,7 +23,7 @@ __all__ = [
     "Edition",
     "Input",
     "Socket",
-    "content_digest",
+    "compute_content_digest",
     "list_editions",
     "load_edition",
     "parse_edition",

@@ -257,7 +257,7 @@ def remove_scoring(content: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in content.items() if key not in _SCORING_KEYS}
 
 
-def content_digest(content: Mapping[str, Any] | None) -> str:
+def compute_content_digest(content: Mapping[str, Any] | None) -> str:
     """Compute the first 12 digits of the sha256 of an edition's document; `none` for an edition of the package."""
     if content is None:
         return "none"

@@ -241,8 +241,8 @@ class EvaluationProfile:
                     return answer.rules
         raise HecktorError(f"edition {self.edition.name}", "no masks", "an edition with masks")
 
-    def task(self, name: str | None) -> TaskProfile:
-        """Return the profile of the task with this name, number or alias; None names the only task."""
+    def find_task(self, name: str | None) -> TaskProfile:
+        """Find the profile of the task with this name, number or alias; None means the only task."""
         task = self.edition.find_algorithm(name).name
         if task not in self.tasks:
             raise HecktorError(f"edition {self.edition.name}", f"has no task {task!r}, only {', '.join(self.tasks)}")

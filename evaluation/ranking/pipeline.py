@@ -206,7 +206,7 @@ def _rank_printed(request: RankingRequest, table: Path) -> Leaderboard:
     for name, is_set in needs_rows.items():
         if is_set:
             raise HecktorError("--table", f"together with {name}", "only printed values, which have no per-case rows")
-    profile = load_profile(request.edition or DEFAULT_EDITION).task(request.task)
+    profile = load_profile(request.edition or DEFAULT_EDITION).find_task(request.task)
     teams, entries, origin = read_printed(table, with_ranking(profile, request.official, request.ties, "rank"))
     names = [*teams.teams, *(entry.team for entry in entries)]
     check_team_names([*names, *[MEAN_OF_TEAMS] * request.mean])

@@ -98,7 +98,7 @@ def format_participant_rows(path: Path, team: str, edition: str | None) -> str:
     if not metrics.results:
         raise HecktorError("--rows-of", f"results of {team} without rows", "a metrics.json written without --no-rows")
     origin = metrics.provenance
-    profile = find_profile(origin.edition, origin.own_edition, edition, team).task(origin.task)
+    profile = find_profile(origin.edition, origin.own_edition, edition, team).find_task(origin.task)
     several = profile.has_several_answers
     lines: dict[str, dict[str, Any]] = {}
     for name, answer in profile.answers.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from contract.editions import content_digest, list_editions, parse_edition
+from contract.editions import compute_content_digest, list_editions, parse_edition
 from contract.errors import HecktorError
 from contract.patient import format_names
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, build_profile, load_profile
@@ -58,7 +58,7 @@ def load_teams(
     read = {name: _read_source(source, name) for name, source in pairs}
     first, where = next(iter(read.values()))
     profile = find_profile(first.provenance.edition, first.provenance.own_edition, edition, where)
-    results = validate_teams(profile.task(task or first.provenance.task), read, same_rules=edition is not None)
+    results = validate_teams(profile.find_task(task or first.provenance.task), read, same_rules=edition is not None)
     sources_without_rows = [source for metrics, source in read.values() if not metrics.results]
     if sources_without_rows and not without_rows:
         raise HecktorError(sources_without_rows[0], "no per-case rows", "rows to check its values, or --without-rows")
@@ -189,8 +189,8 @@ def find_profile(name: str, own: Mapping[str, Any] | None, edition: str | None, 
     profile = load_profile(edition or name)
     stated = profile.edition
     if own is not None and stated.name == name and stated.content != own:
-        problem = f"edition {name!r} with other contents (sha256 {content_digest(own)}) than --edition"
-        expected = f"sha256 {content_digest(stated.content)}, or another name for the changed edition"
+        problem = f"edition {name!r} with other contents (sha256 {compute_content_digest(own)}) than --edition"
+        expected = f"sha256 {compute_content_digest(stated.content)}, or another name for the changed edition"
         raise HecktorError(where, problem, expected)
     return profile
 
@@ -213,7 +213,7 @@ def _check_comparable(profile: TaskProfile, teams: Mapping[str, MetricsJson]) ->
                 raise HecktorError(both, f"different {key} ({problem})", f"the same {key} for all teams")
         editions = [stated.own_edition, metrics.provenance.own_edition]
         if editions[0] != editions[1]:
-            digests = " and ".join(map(content_digest, editions))
+            digests = " and ".join(map(compute_content_digest, editions))
             problem = f"{stated.edition!r} with different contents (sha256 {digests})"
             raise HecktorError(both, problem, "the same edition for all teams")
         _check_same_cases({name: first, team: metrics}, both)

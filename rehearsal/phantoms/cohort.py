@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract.editions import DEFAULT_EDITION, content_digest, load_edition, remove_scoring
+from contract.editions import DEFAULT_EDITION, compute_content_digest, load_edition, remove_scoring
 from contract.images.geometry import Geometry
 from rehearsal.phantoms.body import BLADDER_BOTTOM, BRAIN_BOTTOM, Body, draw_body, draw_heights
 from rehearsal.phantoms.canvas import Axes, Frame
@@ -219,7 +219,7 @@ class CohortOptions:
         if self.edition != DEFAULT_EDITION:
             document["edition"] = edition.name
         if edition.content is not None:
-            document["edition_sha256"] = content_digest(remove_scoring(edition.content))
+            document["edition_sha256"] = compute_content_digest(remove_scoring(edition.content))
         return document
 
 

@@ -124,7 +124,7 @@ def _read_task(folder: Path, number: int | None, profile: EvaluationProfile, sam
     if board.task not in {task.name for task in profile.edition.algorithms}:
         known = ", ".join(task.name for task in profile.edition.algorithms)
         raise HecktorError(where, f"task {board.task[:40]!r}", f"one of {known} (--edition)")
-    rules = profile.task(board.task)
+    rules = profile.find_task(board.task)
     if number is not None:
         rules = replace(rules, algorithm=rules.algorithm.with_number(number))
     paths = {name: path for name in board.names if (path := find_metrics_file(folder, name, board.files))}

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from contract.editions import content_digest
+from contract.editions import compute_content_digest
 from contract.errors import HecktorError
 from evaluation.options import parse_name_path
 from evaluation.results.board import Leaderboard, OutOfCompetitionEntry, RankedEntry, read_board
@@ -73,7 +73,7 @@ def compare_rules(boards: Mapping[str, Leaderboard]) -> list[str]:
     texts = [board.provenance.get(OWN_EDITION) for board in boards.values()]
     if None not in texts and texts[0] != texts[1]:
         edition = next(iter(boards.values())).edition
-        digests = " and ".join(content_digest(text) for text in texts)
+        digests = " and ".join(compute_content_digest(text) for text in texts)
         raise HecktorError(names, f"edition {edition!r} with different contents (sha256 {digests})", expected)
     ranking = [{field: getattr(board, field) for field in _RANKING_FIELDS} for board in boards.values()]
     different_ranking = _find_differences("", *ranking)

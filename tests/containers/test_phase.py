@@ -22,7 +22,7 @@ def test_an_evaluation_image_scores_a_perfect_and_an_empty_submission(tmp_path: 
     truth.write_text("PatientID,HPV Status\nA-1,1\nB-2,0\nC-3,1\n")
     images = ImageBuilder(find_builder_engine(None), SOURCE, None, level=1)
     profile = load_profile("hecktor2025")
-    tries = make_phase(PhaseOptions(load_edition(), profile, profile.task("hpv"), truth, output), images, print)
+    tries = make_phase(PhaseOptions(load_edition(), profile, profile.find_task("hpv"), truth, output), images, print)
     assert (output / "hecktor-evaluation-hpv.tar.gz").stat().st_size > 1e8
     results = {name: read_json(output / "rehearsal" / name / "metrics.json") for name in tries}
     values = {name: result["aggregates"]["balanced_accuracy"]["value"] for name, result in results.items()}

@@ -41,7 +41,7 @@ def make_results(
     teams: Mapping[str, MetricsJson], task: Algorithm = SEGMENTATION, edition: str = "hecktor2025", **parts: Any
 ) -> TaskResults:
     """Build the results of a task, without checking them."""
-    return TaskResults(replace(load_profile(edition).task(task.name), algorithm=task), teams, **parts)
+    return TaskResults(replace(load_profile(edition).find_task(task.name), algorithm=task), teams, **parts)
 
 
 def make_board(metrics: Mapping[str, str], teams: Sequence[Json], **parts: Any) -> Leaderboard:

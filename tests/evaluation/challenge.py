@@ -90,7 +90,7 @@ def write_challenge(folder: Path, edition: str, size: ChallengeSize | None = Non
         for number in range(size.teams)
     ]
     for name in profile.tasks:
-        task = profile.task(name)
+        task = profile.find_task(name)
         target = folder / f"task{task.algorithm.number}"
         files = [target / team.name / METRICS_JSON for team in teams]
         for team, file in zip(teams, files, strict=True):

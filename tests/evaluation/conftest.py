@@ -135,7 +135,7 @@ def blank():
 @pytest.fixture
 def rules():
     """Make the default edition's segmentation rules, with changes."""
-    default = load_profile().task(SEGMENTATION.name).answers["segmentation"].rules
+    default = load_profile().find_task(SEGMENTATION.name).answers["segmentation"].rules
     assert isinstance(default, MaskRules)
 
     def change(**changes):

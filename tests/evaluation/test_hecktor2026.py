@@ -225,7 +225,7 @@ def test_a_declared_file_under_another_slug_is_no_stale_name(truth, tmp_path, gr
 
 def test_the_published_scores():
     """GASP: 0.25 * 0.652 + 0.35 * (0.461 + 0.564) / 2 + 0.40 * 0.558 = 0.565575, printed 0.5654 from exact inputs."""
-    profile = load_profile("hecktor2026").task(None)
+    profile = load_profile("hecktor2026").find_task(None)
     printed = {
         "gtvp_dsc_mean": 0.652,
         "gtvn_dsc_mean": 0.652,

@@ -137,4 +137,4 @@ def test_printed_commands_quote_the_folder(tmp_path: Path, capsys: pytest.Captur
     assert main(["new", "edition", str(tmp_path / "two words" / "larynx")]) == 0
     (command,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  hecktor phantoms")]
     assert shlex.split(command)[3] == str(tmp_path / "two words" / "larynx" / "edition.json")
-    assert load_profile(shlex.split(command)[3]).task("all").algorithm.image == "hecktor-larynx"
+    assert load_profile(shlex.split(command)[3]).find_task("all").algorithm.image == "hecktor-larynx"

@@ -287,7 +287,7 @@ def cases_and_tables(tmp_path_factory: pytest.TempPathFactory) -> MeasuredPatien
 
 
 def load_mask_rules() -> MaskRules:
-    rules = load_profile("hecktor2025").task("segmentation").answers["segmentation"].rules
+    rules = load_profile("hecktor2025").find_task("segmentation").answers["segmentation"].rules
     assert isinstance(rules, MaskRules)
     return rules
 

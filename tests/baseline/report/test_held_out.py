@@ -158,8 +158,8 @@ def test_the_summary_names_the_patients_whose_masks_fail() -> None:
 
 def test_the_mask_keeps_its_rules_without_the_other_answers(tmp_path: Path) -> None:
     edition = load_edition(str(FOUR))
-    whole = build_profile(edition).task("everything")
-    alone = load_profile(write_mask_edition(edition, tmp_path / "edition.json")).task("everything")
+    whole = build_profile(edition).find_task("everything")
+    alone = load_profile(write_mask_edition(edition, tmp_path / "edition.json")).find_task("everything")
     assert list(alone.answers) == ["mask"]
     assert alone.answers["mask"].rules == whole.answers["mask"].rules
     assert {f"mask_{name}": metric.title for name, metric in alone.metrics.items()} == {

@@ -95,7 +95,7 @@ NAN = float("nan")
         (["name"], "hecktor2025", ".name: found 'hecktor2025', an edition of the package with other contents"),
         (["algorithms_of"], "hecktor2025", ".inputs: found together with `algorithms_of`, expected only one of them"),
         (["scoring", "other"], {}, ".scoring: found an object, expected some of everything, not 'other'"),
-        (["task_aliases"], {"everything": ["everything"]}, "expected each once, not everything twice"),
+        (["task_aliases"], {"everything": ["everything"]}, "expected each value once, not everything twice"),
         (["name"], "../four", '.name: found "../four"'),
         (["title"], NAN, ": found NaN"),
         ([*INPUTS, "pet"], None, ".inputs: found an object, expected pet among the inputs"),
@@ -103,12 +103,20 @@ NAN = float("nan")
         ([*INPUTS, "ehr", "kind"], "Image", ".inputs: found an object, expected a JSON value as the kind of ehr"),
         ([*INPUTS, "ct", "path"], "/etc", '.inputs.ct.path: found "/etc"'),
         ([*INPUTS, "ct", "path"], "images/../..", '.path: found "images/../.."'),
-        ([*INPUTS, "ct", "path"], "images/pet-volume", ".inputs: found an object, expected each once, not images/pet"),
+        (
+            [*INPUTS, "ct", "path"],
+            "images/pet-volume",
+            ".inputs: found an object, expected each value once, not images/pet",
+        ),
         (["clinical", 0, "type"], "shoe size", "expected a clinical variable of type years, number, code, stage or"),
         (["clinical", 0, "type"], "stage", ".clinical[0].stages: found nothing, expected this key"),
         (["clinical", 0, "name"], "centre", '.clinical[0].name: found "centre", expected another name than'),
-        (["clinical", 0, "name"], "hpv_status", ".clinical: found a list, expected each once, not hpv_status twice"),
-        (["clinical", 0, "aliases"], ["h-p v"], ".clinical: found a list, expected each once, not hpv twice"),
+        (
+            ["clinical", 0, "name"],
+            "hpv_status",
+            ".clinical: found a list, expected each value once, not hpv_status twice",
+        ),
+        (["clinical", 0, "aliases"], ["h-p v"], ".clinical: found a list, expected each value once, not hpv twice"),
         (["clinical", 0, "aliases"], ["Age", "Age"], '.aliases: found ["Age", "Age"]'),
         ([*CODE, "codes"], [0, 1, 2], ".clinical[1].codes: found [0, 1, 2], expected at most 2 entries"),
         ([*CODE, "codes"], [4, 0], ".codes: found [4, 0]"),
@@ -116,7 +124,11 @@ NAN = float("nan")
         ([*CODE, "words"], {"Yes": 1}, "expected words in lower case"),
         (["algorithms"], [], ".algorithms: found [], expected at least 1 entries"),
         ([*ALGORITHM, "inputs"], ["mri"], "expected inputs of everything among ct, pet, ehr, not 'mri'"),
-        ([*ALGORITHM, "optional_inputs"], ["ct"], ".algorithms[0]: found an object, expected each once, not ct twice"),
+        (
+            [*ALGORITHM, "optional_inputs"],
+            ["ct"],
+            ".algorithms[0]: found an object, expected each value once, not ct twice",
+        ),
         ([*ALGORITHM, "time_limit_s"], 0, ".time_limit_s: found 0, expected a number above 0"),
         ([*ALGORITHM, "time_limit_s"], 10**400, "0 is too large, expected a finite number"),
         ([*ANSWERS, 1, "kind"], "mask", ".answers[1].classes: found"),
@@ -134,8 +146,12 @@ NAN = float("nan")
         ([*ANSWERS, 3, "direction"], "up", ".direction: found \"up\", expected one of 'risk' or 'time'"),
         ([*ANSWERS, 3, "fallback"], "late", '.fallback: found "late"'),
         ([*ANSWERS, 3, "columns"], {"time": "A", "event": "A"}, "expected a different string for each of time, event"),
-        ([*ANSWERS, 2, "path"], "t-stage.json", ".answers: found a list, expected each once, not t-stage.json twice"),
-        ([*ANSWERS, 2, "name"], "t_stage", ".answers: found a list, expected each once, not t_stage twice"),
+        (
+            [*ANSWERS, 2, "path"],
+            "t-stage.json",
+            ".answers: found a list, expected each value once, not t-stage.json twice",
+        ),
+        ([*ANSWERS, 2, "name"], "t_stage", ".answers: found a list, expected each value once, not t_stage twice"),
         ([*ANSWERS, 2, "title"], " ", '.answers[2].title: found " "'),
     ],
 )
@@ -228,7 +244,7 @@ def test_two_algorithms_cannot_have_the_same_image() -> None:
     content = json.loads(FOUR.read_text())
     (first,) = content["algorithms"]
     content["algorithms"] = [first | {"image": "larynx"}, first | {"name": "other", "image": "hecktor-larynx"}]
-    with pytest.raises(HecktorError, match=r"expected each once, not hecktor-evaluation-larynx twice$"):
+    with pytest.raises(HecktorError, match=r"expected each value once, not hecktor-evaluation-larynx twice$"):
         parse_edition(content)
 
 

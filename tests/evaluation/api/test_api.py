@@ -67,7 +67,7 @@ def test_masks_that_cannot_be_compared(reference, prediction, spacing, error, me
 
 @pytest.mark.parametrize("threshold", [0.1, "0.1"])
 def test_options_are_texts_or_values(threshold):
-    profile = with_options(load_profile("hecktor2025").task("segmentation"), {"iou_threshold": threshold})
+    profile = with_options(load_profile("hecktor2025").find_task("segmentation"), {"iou_threshold": threshold})
     assert profile.answers["segmentation"].rules.iou_threshold == 0.1
 
 

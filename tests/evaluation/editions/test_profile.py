@@ -31,7 +31,7 @@ def content():
 
 def test_hecktor_2025_is_the_specification():
     edition = load_profile("hecktor2025")
-    assert edition.task(SEGMENTATION.name).options == {
+    assert edition.find_task(SEGMENTATION.name).options == {
         "missing": "worst",
         "geometry": "exact",
         "gtvp_empty": "skip",
@@ -45,24 +45,31 @@ def test_hecktor_2025_is_the_specification():
         "bounding_box": "optional",
         "gtvn_empty": "skip",
     }
-    assert edition.task(RFS.name).options == {"missing": "worst", "missing_risk": "non_concordant", "direction": "risk"}
-    nested = edition.task(SEGMENTATION.name).ranking.schemes["nested_borda"]
+    assert edition.find_task(RFS.name).options == {
+        "missing": "worst",
+        "missing_risk": "non_concordant",
+        "direction": "risk",
+    }
+    nested = edition.find_task(SEGMENTATION.name).ranking.schemes["nested_borda"]
     assert nested == Borda(parts=("gtvp_dsc_mean", Borda(parts=("gtvn_dsc_agg", "gtvn_f1_agg"))))
-    official = edition.task(HPV.name).ranking
+    official = edition.find_task(HPV.name).ranking
     assert official.schemes[official.official] == Lexicographic(parts=("balanced_accuracy", "specificity"))
 
 
 def test_each_metric_of_the_official_scheme_is_official_once():
     """Sensitivity does not rank task 3. In 2021 the HD95 is part of the Borda count and breaks its ties."""
-    assert load_profile("hecktor2025").task(HPV.name).ranking.official_metrics == ("balanced_accuracy", "specificity")
-    of_2021 = load_profile("hecktor2021").task(SEGMENTATION.name).ranking
+    assert load_profile("hecktor2025").find_task(HPV.name).ranking.official_metrics == (
+        "balanced_accuracy",
+        "specificity",
+    )
+    of_2021 = load_profile("hecktor2021").find_task(SEGMENTATION.name).ranking
     assert of_2021.official_metrics == ("gtvp_dsc_mean", "gtvp_hd95_median_mm")
 
 
 def test_an_edition_without_the_task_says_so(content):
     del content["scoring"]["hpv"]
     with pytest.raises(HecktorError, match="no task 'hpv'"):
-        build_profile(parse_edition(content)).task(HPV.name)
+        build_profile(parse_edition(content)).find_task(HPV.name)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +82,7 @@ def test_an_edition_without_the_task_says_so(content):
     ],
 )
 def test_a_task_has_the_numbers_and_names_of_its_challenge(edition, names, task):
-    assert {load_profile(edition).task(name).algorithm.name for name in names} == {task.name}
+    assert {load_profile(edition).find_task(name).algorithm.name for name in names} == {task.name}
 
 
 SEG = ("scoring", "segmentation")
@@ -147,7 +154,7 @@ def test_every_rule_and_metric_is_documented():
 
 
 def test_options_name_one_answer_or_all():
-    task = load_profile(str(FOUR_ANSWERS)).task(None)
+    task = load_profile(str(FOUR_ANSWERS)).find_task(None)
     changed = with_options(task, {"missing": "skip", "t_stage.missing": "stop", "connectivity": "6"})
     assert changed.options["t_stage"] == {"missing": "stop", "not_counted": "skip"}
     assert changed.options["n_stage"] == {"missing": "skip", "not_counted": "skip"}

@@ -99,7 +99,7 @@ def test_metrics_of_two_answers_need_different_names(content):
 def test_without_a_prefix_the_name_of_the_answer_stands_first(content):
     del content["scoring"]["combined"]["answers"]["n_stage"]["prefix"]
     content = json.loads(json.dumps(content).replace('"n_balanced_accuracy"', '"n_stage_balanced_accuracy"'))
-    metrics = build_profile(parse_edition(content)).task(None).metrics
+    metrics = build_profile(parse_edition(content)).find_task(None).metrics
     assert "n_stage_balanced_accuracy" in metrics["score"].terms
 
 
@@ -108,6 +108,6 @@ def test_options_keep_the_terms_of_a_sum_measured(content):
     task = content["scoring"]["combined"]
     task["answers"]["segmentation"]["rules"]["surfaces"] = "both"
     task["metrics"]["surface"] = make_entry(["gtvp_surface_dsc_mean", "gtvn_surface_dsc_mean"], [1, 1])
-    profile = build_profile(parse_edition(content)).task(None)
+    profile = build_profile(parse_edition(content)).find_task(None)
     with pytest.raises(HecktorError, match="'gtvp_surface_dsc_mean' is not measured under these rules"):
         with_options(profile, {"surfaces": "none"})

@@ -108,7 +108,7 @@ def test_cardinality_comes_before_iou():
 @settings(max_examples=40)
 @given(masks, masks)
 def test_matching_equals_the_best_of_all_assignments(a, b):
-    rules = load_profile("hecktor2025").task(SEGMENTATION.name).answers["segmentation"].rules
+    rules = load_profile("hecktor2025").find_task(SEGMENTATION.name).answers["segmentation"].rules
     assert isinstance(rules, MaskRules)
     rules = rules.model_copy(update={"iou_threshold": 0.1})
     table, n_references, n_predictions = make_iou_table(a, b)

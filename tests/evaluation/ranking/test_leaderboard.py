@@ -30,7 +30,7 @@ PROFILES = {name: MetricProfile(name, higher_is_better=True) for name in "xyz"}
 def make_five_teams():
     columns = zip(*TEAMS_2025.values(), strict=True)
     values = {name: np.array(column) for name, column in zip(METRICS, columns, strict=True)}
-    return values, load_profile("hecktor2025").task(SEGMENTATION.name).metrics
+    return values, load_profile("hecktor2025").find_task(SEGMENTATION.name).metrics
 
 
 def make_table(**columns):
@@ -77,7 +77,7 @@ def test_rounding_noise_is_a_tie_and_nan_is_refused():
 
 
 def test_hpv_ties_are_broken_by_specificity():
-    profile = load_profile("hecktor2025").task(HPV.name)
+    profile = load_profile("hecktor2025").find_task(HPV.name)
     values = {
         "balanced_accuracy": [0.6, 0.6, 0.7, 0.6],
         "sensitivity": [0.5, 0.7, 0.8, 0.5],
@@ -118,7 +118,7 @@ def test_replicates_are_ranked_like_single_tables(values, ties):
 
 def test_bounds_of_a_rank_are_ranks_that_occurred():
     """Team a is first in 29 of 30 replicates: 97.5% of its ranks reach up to 2, and 2.5% of b's down to 1, never 1.275."""
-    profile = load_profile("hecktor2025").task(RFS.name)
+    profile = load_profile("hecktor2025").find_task(RFS.name)
     of_a = np.full(30, 0.7)
     of_a[11] = 0.5
     draws = {("a", "c_index"): of_a, ("b", "c_index"): np.full(30, 0.6)}

@@ -189,8 +189,8 @@ def write_observers(tmp_path, **changes):
 
 
 def rank_observers(tmp_path, edition, **changes):
-    options = load_profile(edition).task("segmentation").options
-    task = load_profile(edition).task("segmentation").algorithm
+    options = load_profile(edition).find_task("segmentation").options
+    task = load_profile(edition).find_task("segmentation").algorithm
     teams = make_results({"a": make_metrics(provenance={"options": options})}, task, edition)
     source = write_observers(tmp_path, **changes)
     return make_observers_entry(source, read_json(source.source), teams).figures

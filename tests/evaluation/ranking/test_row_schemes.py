@@ -49,7 +49,7 @@ C = [0.7, 0.1, 0.9, 0.5]
 
 def make_results(scheme, teams, ties="min", **rules):
     """Build results of teams from the DSC of each case, which may also be an overlap, or missing."""
-    profile = with_options(load_profile("hecktor2025").task("segmentation"), rules)
+    profile = with_options(load_profile("hecktor2025").find_task("segmentation"), rules)
     ranking = RankingProfile(official="x", ties=ties, schemes={"x": scheme})
     profile = replace(profile, metrics={DSC: profile.metrics[DSC]}, ranking=ranking)
     answer = profile.answers["segmentation"]

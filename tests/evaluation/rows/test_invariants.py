@@ -26,7 +26,7 @@ def make_mask_row_of(number, rng):
         "measured", {"hd95_mm": rng.choice([1.5, 2.5, np.inf]), "asd_mm": rng.random(), "surface_dsc": rng.random()}
     )
     lesions = ComparedLesions(LesionCounts(*rng.integers(0, 4, 3).tolist()), FalseVoxels())
-    rules = load_profile("hecktor2021").task(SEGMENTATION.name).answers["segmentation"].rules
+    rules = load_profile("hecktor2021").find_task(SEGMENTATION.name).answers["segmentation"].rules
     voxel_mm3 = float(rng.choice([0.5, 3.0]))
     gtvp = ComparedLabel(draw_overlap(), FalseVoxels(), rules.gtvp_empty, surface=surface)
     gtvn = ComparedLabel(draw_overlap(), FalseVoxels(), rules.gtvn_empty, lesions)
@@ -50,7 +50,7 @@ MAKERS = {SEGMENTATION.name: make_mask_row_of, RFS.name: make_risk_row, HPV.name
 
 
 def compute_values(task, rows):
-    profile = load_profile("hecktor2021" if task == SEGMENTATION.name else "hecktor2025").task(task)
+    profile = load_profile("hecktor2021" if task == SEGMENTATION.name else "hecktor2025").find_task(task)
     (answer,) = profile.answers.values()
     metrics = answer.scorer.measure(answer.scorer.make_table(rows)).metrics
     return {name: float(metric(np.ones((1, len(rows))))[0]) for name, metric in metrics.items()}

@@ -96,7 +96,7 @@ def test_the_probability_of_the_other_class_is_a_warning(warnings_of):
 
 def test_chance_of_stages_is_one_in_the_stages_that_occur():
     """T1, T2 and T4 occur: a balanced accuracy of 1/3 is chance. All of one stage is 1/3, all wrong 0."""
-    stage = load_profile("hecktor2026").task(None).answers["t_stage"].answer
+    stage = load_profile("hecktor2026").find_task(None).answers["t_stage"].answer
     actual = ["T1"] * 10 + ["T2"] * 10 + ["T4"] * 10
     next_stage = {"T1": "T2", "T2": "T4", "T4": "T3"}
     lines = []

@@ -60,7 +60,7 @@ class StubImages:
 
 def make_options(ground_truth: Path, output: Path, task: str | None = "rfs", edition: str = "hecktor2025", **more: Any):
     profile = load_profile(edition)
-    return PhaseOptions(load_edition(edition), profile, profile.task(task), ground_truth, output, **more)
+    return PhaseOptions(load_edition(edition), profile, profile.find_task(task), ground_truth, output, **more)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ A, B, C = "a", "b", "c"
 
 
 def make_settings(edition: str, task: str | None = None) -> PhaseSettings:
-    return PhaseSettings.from_task(load_profile(edition).task(task))
+    return PhaseSettings.from_task(load_profile(edition).find_task(task))
 
 
 def test_settings_of_the_nested_borda_count() -> None:

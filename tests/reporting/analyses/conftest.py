@@ -46,7 +46,7 @@ def _simulate(
 ) -> TaskResults:
     """Simulate the challenge; `lost` holds the numbers of teams that answer no case."""
     profile = load_profile(edition)
-    chosen = profile.task(task or next(iter(profile.tasks)))
+    chosen = profile.find_task(task or next(iter(profile.tasks)))
     rng = np.random.default_rng(7)
     patients = simulate_patients(cases, rng)
     metrics = {}

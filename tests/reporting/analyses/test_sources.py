@@ -109,7 +109,7 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, part: str) -> 
     [
         (None, ": found [], expected an object"),
         ({"teams": []}, ".teams: found [], expected at least 1 entries"),
-        ({"incomplete": [{"team": "a", "without": []}]}, ": found an object, expected each once, not a twice"),
+        ({"incomplete": [{"team": "a", "without": []}]}, ": found an object, expected each value once, not a twice"),
         ({"kappa": 1}, ".kappa: found 1, expected no such key"),
         ({"comparisons": {}}, ": found an object, expected comparisons of x"),
     ],
@@ -225,7 +225,7 @@ def test_metrics_that_decide_a_ranking():
     """
 
     def list_deciding_metrics(edition: str, task: str, **board: Any) -> list[str]:
-        profile = load_profile(edition).task(task)
+        profile = load_profile(edition).find_task(task)
         named = {"official": profile.ranking.official, **board}
         leaderboard = make_board(
             {name: metric.title for name, metric in profile.metrics.items()}, [{"team": "a"}], **named
@@ -235,6 +235,6 @@ def test_metrics_that_decide_a_ranking():
     assert list_deciding_metrics("hecktor2021", "segmentation") == ["gtvp_dsc_mean", "gtvp_hd95_median_mm"]
     assert list_deciding_metrics("hecktor2025", "hpv") == ["balanced_accuracy"]
     assert list_deciding_metrics("hntsmrg2024", "pre-rt") == ["dsc_agg_mean"]
-    every = list(load_profile("hecktor2025").task("hpv").metrics)
+    every = list(load_profile("hecktor2025").find_task("hpv").metrics)
     assert list_deciding_metrics("hecktor2025", "hpv", official="unknown") == every
     assert list_deciding_metrics("hecktor2025", "hpv", official=every[1]) == every[1:2]

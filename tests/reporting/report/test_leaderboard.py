@@ -136,7 +136,7 @@ def test_chance_of_a_balanced_accuracy_is_one_in_the_classes_that_occur():
 
     Without the teams' files each declared class counts. The score has parts without chance.
     """
-    profile = load_profile("hecktor2026").task(None)
+    profile = load_profile("hecktor2026").find_task(None)
     recalls = {f"t_recall_{stage}": (0.5, None, None) for stage in ("T1", "T2", "T4")}
     recalls |= {f"n_recall_{stage}": (0.5, None, None) for stage in ("N0", "N2")} | {"t_recall_T3": (None, None, None)}
     results = make_results({"ann": make_metrics(recalls)}, profile.algorithm, "hecktor2026")

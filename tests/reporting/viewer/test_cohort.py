@@ -242,7 +242,7 @@ def test_a_label_does_not_match_another_one(rules, nodes: np.ndarray) -> None:
 def test_matches_agree_with_the_counts_of_the_evaluation(
     reference: np.ndarray, predicted: np.ndarray, matching: str
 ) -> None:
-    (profile,) = load_profile().task("segmentation").answers.values()
+    (profile,) = load_profile().find_task("segmentation").answers.values()
     assert isinstance(profile.rules, MaskRules)
     rules = profile.rules.model_copy(update={"matching": matching})
     grid = Geometry((6, 5, 2), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
