@@ -168,17 +168,17 @@ def match_contours(header: DicomHeader, names: RoiNames) -> RoiContours:
     for structure in structures:
         names_of[structure.get_number("ROINumber")].append(structure.text("ROIName"))
     count_of = Counter(item.get_number("ReferencedROINumber") for item in items)
-    wanted = [roi for roi in structures if names.find_label(roi.text("ROIName")) != labels.BACKGROUND]
-    if wanted and count_of[None]:
+    gtvs = [roi for roi in structures if names.find_label(roi.text("ROIName")) != labels.BACKGROUND]
+    if gtvs and count_of[None]:
         problem = f"found {count_of[None]} of {len(items)} items of {format_tag('ROIContourSequence')} without"
         raise InputError(header.name, f"{problem} {format_tag('ReferencedROINumber')}", "the number of their structure")
-    doubtful = [number for number, count in count_of.items() if number not in names_of or count > 1]
-    for structure in wanted:
-        _check_number(structure, names_of, count_of, doubtful)
-    strays = [f"{number:g}" for number in doubtful if number is not None and number not in names_of]
+    ambiguous_numbers = [number for number, count in count_of.items() if number not in names_of or count > 1]
+    for structure in gtvs:
+        _check_number(structure, names_of, count_of, ambiguous_numbers)
+    unknown_numbers = [f"{number:g}" for number in ambiguous_numbers if number is not None and number not in names_of]
     findings = []
-    if wanted and strays:
-        problem = f"found contours of ROI number {', '.join(strays)}, which belongs to no structure"
+    if gtvs and unknown_numbers:
+        problem = f"found contours of ROI number {', '.join(unknown_numbers)}, which belongs to no structure"
         findings.append(Finding(header.name, problem, action="left out"))
     by_number: dict[float | None, tuple[DicomHeader, ...]] = {}
     for item in items:
@@ -191,7 +191,7 @@ def _check_number(
     structure: DicomHeader,
     names_of: Mapping[float | None, Sequence[str]],
     count_of: Mapping[float | None, int],
-    doubtful: Sequence[float | None],
+    ambiguous_numbers: Sequence[float | None],
 ) -> None:
     """Check that the number of a tumour or node leads to its own contours; raise `InputError` if it does not."""
     name, number = structure.text("ROIName"), structure.get_number("ROINumber")
@@ -205,8 +205,8 @@ def _check_number(
     if count > 1:
         problem = f"found {count} items of {format_tag('ROIContourSequence')} with number {number:g} of {name!r}"
         raise InputError(structure.name, problem, expected)
-    if not count and doubtful:
-        listed = ", ".join(f"{doubt:g}" for doubt in doubtful if doubt is not None)
+    if not count and ambiguous_numbers:
+        listed = ", ".join(f"{candidate:g}" for candidate in ambiguous_numbers if candidate is not None)
         problem = (
             f"found no contours of {name!r} (number {number:g}), but contours of repeated or unknown number {listed}"
         )
