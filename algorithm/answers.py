@@ -250,7 +250,7 @@ def _measure_fitted_hook(run: RunContext, hook: FeatureHook, images: FeatureImag
     from algorithm.network.devices import first_line, use_inference_settings
 
     device = run.loaded.device
-    with use_inference_settings(device, limited=run.request.limits_card):
+    with use_inference_settings(device, limited=run.request.limits_gpu_memory):
         try:
             return hook.measure_features(images, run.deadline, str(device))
         except (RuntimeError, MemoryError) as problem:

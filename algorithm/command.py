@@ -129,7 +129,7 @@ def _make_request(arguments: argparse.Namespace, checked: PredictArguments) -> P
         is_shipped=arguments.model is None and find_uploaded_package() is None,
         code=tuple(arguments.code),
         contours_path=arguments.contours,
-        limits_card=True,
+        limits_gpu_memory=True,
     )
 
 

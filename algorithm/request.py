@@ -111,7 +111,7 @@ class PredictRequest:
         is_shipped: Whether the shipped model package answers, because no other one was named or uploaded.
         code: Folders of user code; without folders the code in the image is used.
         contours_path: Mask of lesions to use instead of the network's; None for no such mask.
-        limits_card: Whether to use no more GPU memory than the platform's GPU has.
+        limits_gpu_memory: Whether to use no more GPU memory than the platform's GPU has.
         whole_scan: Whether lesions are searched in the whole scan, as nnU-Net does, not only in head and neck.
     """
 
@@ -130,7 +130,7 @@ class PredictRequest:
     is_shipped: bool = False
     code: tuple[Path, ...] = ()
     contours_path: Path | None = None
-    limits_card: bool = False
+    limits_gpu_memory: bool = False
     whole_scan: bool = False
 
     @property

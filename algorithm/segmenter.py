@@ -149,7 +149,7 @@ class Segmenter:
                     use_inference_settings,  # imports torch, which only a network needs
                 )
 
-                settings.enter_context(use_inference_settings(package.device, limited=run.request.limits_card))
+                settings.enter_context(use_inference_settings(package.device, limited=run.request.limits_gpu_memory))
             yield
 
     def _make_image(self) -> CaseImage:

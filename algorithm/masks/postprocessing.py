@@ -13,7 +13,7 @@ from algorithm.case.units import MAX_PLAUSIBLE_SUV, MIN_SUV_MAX
 from algorithm.masks.segmentation import (
     ANY_CORNER,
     REMOVED,
-    Postprocessed,
+    PostprocessingResult,
     RemovedLesion,
     Segmentation,
     argmax,
@@ -70,7 +70,7 @@ def pet_in_suv(pet: _Float | None) -> _Float | None:
 
 def apply_rules(
     logits: _Float, pet: _Float | None, grid: Geometry, rules: PostprocessingRules
-) -> tuple[_Float, Postprocessed]:
+) -> tuple[_Float, PostprocessingResult]:
     """Apply the rules to logits (label, z, y, x).
 
     Args:
@@ -86,10 +86,10 @@ def apply_rules(
     lesions = measure_lesions(moved, pet, grid)
     reasons = find_removal_reasons(lesions, rules)
     removed = np.array([False, *map(bool, reasons)])[lesions.numbers]
-    places = np.where(removed, REMOVED, np.append(0, lesions.label)[lesions.numbers]).astype(np.uint8)
+    lesion_map = np.where(removed, REMOVED, np.append(0, lesions.label)[lesions.numbers]).astype(np.uint8)
     rows = tuple(RemovedLesion(int(lesions.label[row]), rule) for row, rule in enumerate(reasons) if rule)
     skipped = ("gtvn_suv_max",) if pet is None and rules.gtvn_suv_max > 0 else ()
-    result = Postprocessed(places, rows, len(reasons) - len(rows), skipped)
+    result = PostprocessingResult(lesion_map, rows, len(reasons) - len(rows), skipped)
     return (_suppress(moved, removed) if rows else moved), result
 
 

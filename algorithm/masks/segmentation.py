@@ -26,7 +26,7 @@ from contract import labels
 from contract.images.geometry import Geometry, is_below
 from contract.images.volumes import Volume, write_volume
 
-# Value of a removed lesion in `Postprocessed.places`, in addition to the labels.
+# Value of a removed lesion in `PostprocessingResult.lesion_map`, in addition to the labels.
 REMOVED: Final = 3
 ANY_CORNER: Final = np.ones((3, 3, 3), dtype=np.bool_)
 _MIN_PROBABILITY: Final = np.finfo(np.float32).tiny
@@ -76,18 +76,18 @@ class RemovedLesion(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Postprocessed:
+class PostprocessingResult:
     """The effect of the postprocessing rules on a mask.
 
     Attributes:
-        places: For each voxel (z, y, x) of the segmenter's grid 0 outside lesions, the label of a kept lesion, or
+        lesion_map: For each voxel (z, y, x) of the segmenter's grid 0 outside lesions, the label of a kept lesion, or
             `REMOVED`.
         removed: The removed lesions.
         remaining: Number of kept lesions.
         skipped: Names of the rules that could not be applied.
     """
 
-    places: _Labels
+    lesion_map: _Labels
     removed: tuple[RemovedLesion, ...]
     remaining: int
     skipped: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class Segmentation:
     passes_planned: int = 1
     device: str = ""
     restore: Restore | None = None
-    postprocessed: Postprocessed | None = None
+    postprocessed: PostprocessingResult | None = None
 
     @classmethod
     def from_mask(cls, mask: npt.NDArray[np.uint8], ct: _Float, pet: _Float | None, grid: Geometry) -> Segmentation:

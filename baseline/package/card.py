@@ -63,9 +63,9 @@ $licence
 
 $training_data
 
-Patients: $patients. By centre: $centres. Excluded for errors in their files: $excluded.
+Patients: $patients. By centre: $centres. Excluded because of errors in their files: $excluded.
 
-Known of: $known.
+Patients with a known value: $known.
 
 $training $postprocessing Versions: $versions.
 

@@ -237,27 +237,27 @@ def filter_patient(
         shutil.copyfile(work.raw_mask(name), target)
         return name, None
     unfiltered = read_volume(work.raw_mask(name), np.uint8)
-    write_mask(target, transfer_removal(unfiltered, result.places, ct.geometry), unfiltered.geometry)
+    write_mask(target, transfer_removal(unfiltered, result.lesion_map, ct.geometry), unfiltered.geometry)
     return name, measure_segmentation(
         case, Segmentation(filtered, ct.array, pet, ct.geometry), read_min_lesion_sizes(work)
     )
 
 
-def transfer_removal(mask: Volume, places: _Labels, grid: Geometry) -> _Labels:
-    """Remove the voxels of a mask on the CT's grid whose nearest lesion in `places` is removed.
+def transfer_removal(mask: Volume, lesion_map: _Labels, grid: Geometry) -> _Labels:
+    """Remove the voxels of a mask on the CT's grid whose nearest lesion in `lesion_map` is removed.
 
-    `places` is on the network's grid, as in `Postprocessed`.
+    `lesion_map` is on the network's grid, as in `PostprocessingResult`.
     """
     result = mask.array.copy()
     index = np.argwhere(result)[:, ::-1]
-    if not len(index) or not places.any():
+    if not len(index) or not lesion_map.any():
         return result
     nearest = ndimage.distance_transform_edt(
-        places == 0, sampling=grid.array_spacing_mm, return_distances=False, return_indices=True
+        lesion_map == 0, sampling=grid.array_spacing_mm, return_distances=False, return_indices=True
     )
     matrix = grid.physical_to_index_matrix() @ mask.geometry.index_to_physical_matrix()
     on_grid = np.rint(index @ matrix[:3, :3].T + matrix[:3, 3]).astype(np.int64)
     x, y, z = np.clip(on_grid, 0, np.asarray(grid.size) - 1).T
-    removed = places[tuple(nearest)][z, y, x] == REMOVED
+    removed = lesion_map[tuple(nearest)][z, y, x] == REMOVED
     result[result > 0] = np.where(removed, 0, result[result > 0])
     return result

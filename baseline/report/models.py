@@ -247,8 +247,8 @@ def _describe_comparison(target: TargetEstimates, comparator: str, p_value: floa
     metric = METRIC_TITLES[target.target.metric]
     figures = f"{metric} {difference.value:+z.3f}, 95% interval {low:+z.3f} to {high:+z.3f}"
     if p_value > MAX_P:
-        is_single = low > 0 or high < 0
-        return f"not separable from {name} ({figures}{', not significant after correction' if is_single else ''})"
+        note = ", significant only before correction" if low > 0 or high < 0 else ""
+        return f"not significantly different from {name} ({figures}{note})"
     if difference.value < 0:
         return f"worse than {name} ({figures})"
     if not is_better_outside(target, comparator):

@@ -15,7 +15,7 @@ from scipy import ndimage
 
 from algorithm.heads.structure import remove_specks
 from algorithm.masks.postprocessing import apply_postprocessing, apply_rules, measure_lesions, pet_in_suv
-from algorithm.masks.segmentation import REMOVED, Postprocessed, Segmentation, argmax
+from algorithm.masks.segmentation import REMOVED, PostprocessingResult, Segmentation, argmax
 from contract.documents import parse_document
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
@@ -38,13 +38,13 @@ PRIMARY, LARGE, SMALL, FAR = make_box(20, 20, 25, 4), make_box(10, 20, 25, 3), m
 LESIONS = {1: [(PRIMARY, 0.95)], 2: [(LARGE, 0.9), (SMALL, 0.7), (FAR, 0.8)]}
 
 
-def make_logits(places: Mapping[int, list[tuple[Box, float]]]) -> Logits:
+def make_logits(boxes: Mapping[int, list[tuple[Box, float]]]) -> Logits:
     """Return logits that give each cube of a label its probability and the background the rest; elsewhere 0.98
     background.
     """
     probabilities = np.empty((3, *GRID.array_shape), dtype=np.float32)
     probabilities[0], probabilities[1:] = 0.98, 0.01
-    for label, lesions in places.items():
+    for label, lesions in boxes.items():
         for cube, probability in lesions:
             probabilities[:, *cube] = 0.005
             probabilities[label, *cube] = probability
@@ -53,9 +53,9 @@ def make_logits(places: Mapping[int, list[tuple[Box, float]]]) -> Logits:
 
 
 def filter_lesions(
-    rules: PostprocessingRules, places: Mapping[int, list[tuple[Box, float]]] = LESIONS, pet: Logits | None = None
-) -> tuple[npt.NDArray[np.int64], Postprocessed]:
-    logits, result = apply_rules(make_logits(places), pet, GRID, rules)
+    rules: PostprocessingRules, boxes: Mapping[int, list[tuple[Box, float]]] = LESIONS, pet: Logits | None = None
+) -> tuple[npt.NDArray[np.int64], PostprocessingResult]:
+    logits, result = apply_rules(make_logits(boxes), pet, GRID, rules)
     return logits.argmax(0), result
 
 
@@ -145,19 +145,19 @@ def test_a_case_with_too_little_gtvn_has_none() -> None:
 def test_only_the_largest_primary_that_passes_its_volume_stays() -> None:
     """Of 8, 1 and 1 voxels of 0.125 ml the largest stays; with a minimum of 2 ml none does."""
     largest, second, third = make_box(15, 15, 15), make_box(5, 5, 5, 1), make_box(25, 25, 25, 1)
-    places = {1: [(largest, 0.9), (second, 0.9), (third, 0.9)]}
-    mask, result = filter_lesions(PostprocessingRules(largest_gtvp_only=True), places)
+    boxes = {1: [(largest, 0.9), (second, 0.9), (third, 0.9)]}
+    mask, result = filter_lesions(PostprocessingRules(largest_gtvp_only=True), boxes)
     assert ((mask[largest] == 1).all(), mask.sum()) == (True, 8)
     assert {lesion.rule for lesion in result.removed} == {"largest_gtvp_only"}
-    mask, result = filter_lesions(PostprocessingRules(largest_gtvp_only=True, gtvp_volume_ml=2.0), places)
+    mask, result = filter_lesions(PostprocessingRules(largest_gtvp_only=True, gtvp_volume_ml=2.0), boxes)
     assert (mask.any(), {lesion.rule for lesion in result.removed}) == (False, {"gtvp_volume_ml"})
 
 
 def test_a_lower_threshold_of_the_foreground_finds_a_fainter_lesion() -> None:
     """p = 0.4 is above 0.35 of the foreground and below 0.45: odds 0.4 / 0.595 against 0.54 and 0.82."""
-    places = {2: [(SMALL, 0.4)]}
-    assert (filter_lesions(PostprocessingRules(foreground_threshold=0.35), places)[0] == 2).sum() == 8
-    assert not filter_lesions(PostprocessingRules(foreground_threshold=0.45), places)[0].any()
+    boxes = {2: [(SMALL, 0.4)]}
+    assert (filter_lesions(PostprocessingRules(foreground_threshold=0.35), boxes)[0] == 2).sum() == 8
+    assert not filter_lesions(PostprocessingRules(foreground_threshold=0.45), boxes)[0].any()
 
 
 def test_a_removed_lesion_leaves_nothing_on_a_finer_grid() -> None:
@@ -192,8 +192,8 @@ def test_rules_without_a_threshold_add_no_lesion(logits: Logits, rules: Postproc
     before = logits.argmax(0)
     filtered, result = apply_rules(logits, pet, SMALL_GRID, rules)
     mask = filtered.argmax(0)
-    np.testing.assert_array_equal(mask, np.where(result.places == REMOVED, 0, before))
-    np.testing.assert_array_equal(result.places > 0, before > 0)
+    np.testing.assert_array_equal(mask, np.where(result.lesion_map == REMOVED, 0, before))
+    np.testing.assert_array_equal(result.lesion_map > 0, before > 0)
 
 
 @settings(deadline=None, max_examples=15)

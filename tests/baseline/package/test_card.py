@@ -67,7 +67,11 @@ def write_report(work: WorkFolders, rfs_nested: float) -> None:
     report = {
         "rfs": {"models": {"heads": rfs, "tumour_volume": volume}},
         "hpv": {"models": {"heads": hpv}},
-        "summary": ["At a new centre expect 0.6.", "Heads that use images are not separable from tumour volume.", ""],
+        "summary": [
+            "At a new centre expect 0.6.",
+            "Heads that use images are not significantly different from tumour volume.",
+            "",
+        ],
     }
     write_json(work.report / "report.json", report)
     names = ("gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg")
@@ -107,12 +111,10 @@ def test_the_training_data_are_counted(work: WorkFolders) -> None:
         "# four\\|patients",
         "Research; not a medical device.",
         "Four boxes.",
-        "Patients: 4. By centre: CHA 3, CHB 1. Excluded for errors in their files: 2.",
+        "Patients: 4. By centre: CHA 3, CHB 1. Excluded because of errors in their files: 2.",
     ):
         assert line in text.splitlines(), line
-    known = (
-        "Known of: mask 3, rfs 4, relapses 1, hpv 2, hpv negative 1, dose 0, Age 3, Gender 0, Tobacco Consumption 1, "
-    )
+    known = "Patients with a known value: mask 3, rfs 4, relapses 1, hpv 2, hpv negative 1, dose 0, Age 3, Gender 0, Tobacco Consumption 1, "
     assert known in text
     assert "Networks: unet, one for each of 2 folds balanced by centre and outcomes (seed 7); " in text
     assert " Versions: python 3.11.2, torch 2.13.0.\n" in text
@@ -185,7 +187,7 @@ def test_figures_with_their_intervals(work: WorkFolders) -> None:
         "| GTVp mean DSC | 3 | 0.800 (0.700 to 0.900) | - |",
         "| Recurrence-free survival, C-index | 4 | 0.710 (0.600 to 0.800) | 0.625 |",
         "| HPV status, balanced accuracy | 2 | 0.750 | - |",
-        "Heads that use images are not separable from tumour volume.",
+        "Heads that use images are not significantly different from tumour volume.",
         "Model: Cox, few features, 2 features. The answer is a risk: higher means earlier recurrence.",
     ):
         assert line in text.splitlines(), line
@@ -205,7 +207,7 @@ def test_missing_figures_are_explained(work: WorkFolders, nested: float | None) 
     assert "| Recurrence-free survival, C-index | 4 | 0.710 | 0.625 |" in text
     assert NO_REPORT in text.splitlines()
     assert "0.800" not in text
-    assert "not separable" not in text
+    assert "not significantly different" not in text
 
 
 def test_postprocessing_without_rules_gives_its_reason(work: WorkFolders) -> None:

@@ -160,11 +160,11 @@ def test_each_voxel_follows_the_nearest_lesion() -> None:
     """Lesions have 2 voxels of 4 mm at x = 4..8, 20..24 and 36..40 mm; the CT has voxels of 2 mm."""
     grid = Geometry((12, 3, 3), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
     ct = Geometry((23, 5, 5), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
-    places = np.zeros(grid.array_shape, dtype=np.uint8)
-    places[1, 1, 1:3], places[1, 1, 5:7], places[1, 1, 9:11] = REMOVED, 2, 1
+    lesion_map = np.zeros(grid.array_shape, dtype=np.uint8)
+    lesion_map[1, 1, 1:3], lesion_map[1, 1, 5:7], lesion_map[1, 1, 9:11] = REMOVED, 2, 1
     mask = np.zeros(ct.array_shape, dtype=np.uint8)
     mask[2, 2, 1:6], mask[2, 2, 9:14], mask[2, 2, 17:22] = 2, 2, 1
-    after = transfer_removal(Volume(mask, ct), places, grid)
+    after = transfer_removal(Volume(mask, ct), lesion_map, grid)
     assert not after[2, 2, 1:6].any()
     assert after[2, 2, 9:14].tolist() == [2] * 5
     assert after[2, 2, 17:22].tolist() == [1] * 5

@@ -158,7 +158,7 @@ def test_new_centres_with_every_target() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
-    [(0.01, 0.09, "better than"), (-0.09, -0.01, "worse than"), (-0.01, 0.09, "not separable from")],
+    [(0.01, 0.09, "better than"), (-0.09, -0.01, "worse than"), (-0.01, 0.09, "not significantly different from")],
 )
 def test_images_against_clinical_variables(low: float, high: float, verdict: str) -> None:
     value = (low + high) / 2
@@ -194,11 +194,11 @@ def test_holm_over_targets_and_comparators() -> None:
         make_comparison(clinical=better)
     )
     both = describe_benefit_of_images(make_comparison(clinical=better, tumour_volume=equal))
-    assert "not separable from clinical variables alone (C-index +0.050" in both
-    assert "+0.005 to +0.095, not significant after correction)" in both
+    assert "not significantly different from clinical variables alone (C-index +0.050" in both
+    assert "+0.005 to +0.095, significant only before correction)" in both
     assert (
         describe_benefit_of_images(make_comparison(clinical=better) + make_comparison(clinical=equal)).count(
-            "not separable"
+            "not significantly different"
         )
         == 2
     )
@@ -229,7 +229,7 @@ def test_images_against_both_comparators_and_undefined_differences() -> None:
         "better than clinical variables alone (C-index +0.100, 95% interval +0.050 to +0.150; leave-one-centre-out agrees) and not"
         in text
     )
-    assert "not separable from tumour volume alone (C-index +0.000" in text
+    assert "not significantly different from tumour volume alone (C-index +0.000" in text
     assert "SUVmax" not in text
     assert "not comparable with clinical variables alone (the difference is undefined)" in describe_benefit_of_images(
         make_comparison(clinical=Estimate(None, None, None))
