@@ -65,7 +65,7 @@ class Algorithm(Document):
             if name not in sockets:
                 raise ValueError(f"inputs of {self.name} among {', '.join(sockets)}, not {name!r}")
         if CT not in sockets and sockets[self.input_names[0]].modality != MR:
-            raise ValueError(f"an MR, on whose grid the mask lies, as the first input of {self.name}")
+            raise ValueError(f"an MR as the first input of {self.name}, because the mask lies on its grid")
         if CT not in sockets and self.head_specs:
             raise ValueError(f"only masks as answers of {self.name}: risks and classes need CT and PET")
         algorithm = self.with_number(number)

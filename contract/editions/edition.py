@@ -88,7 +88,7 @@ class Edition(Document):
         if absent and not has_mr:
             raise ValueError(f"{', '.join(absent)} among the inputs, or an MR")
         if not_with_mr and has_mr:
-            raise ValueError(f"CT and PET, or MR, among the inputs, not MR and {', '.join(not_with_mr)}")
+            raise ValueError(f"either CT and PET or MR among the inputs, not MR together with {', '.join(not_with_mr)}")
         check_unique(socket.slug for socket in sockets.values())
         check_unique(socket.relative_path for socket in sockets.values())
         return sockets

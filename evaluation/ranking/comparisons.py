@@ -33,11 +33,11 @@ Draws: TypeAlias = Mapping[tuple[str, ...], Floats]
 def compare_teams(results: TaskResults, values: Values, draws: Draws) -> dict[str, MetricTests]:
     """Test each team against every other team by every ranked metric.
 
-    An entry's `difference` is positive if `team` is better `than` the other team. `sd`, `df` and the interval come from
-    the classes of recalls (`RECALLS`) or, for other metrics, from the bootstrap replicates (`BOOTSTRAP`). They are in
-    the metric's unit and null if infinite or undefined; the interval is clipped to the metric's range. If too few
-    patients differ to test, `without_p` says so, and p and interval are null. If Wilcoxon's test decides, as for
-    medians of distances, there is no interval. Entries of a second test have their own difference. `p_holm` is
+    An entry's `difference` is positive if the team `team` is better than the team `than`. `sd`, `df` and the interval
+    come from the classes of recalls (`RECALLS`) or, for other metrics, from the bootstrap replicates (`BOOTSTRAP`).
+    They are in the metric's unit and null if infinite or undefined; the interval is clipped to the metric's range. If
+    too few patients differ to test, `without_p` says so, and p and interval are null. If Wilcoxon's test decides, as
+    for medians of distances, there is no interval. Entries of a second test have their own difference. `p_holm` is
     corrected over all ordered pairs of one test that have a p.
 
     Args:

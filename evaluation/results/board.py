@@ -179,7 +179,7 @@ class RankStability(Document):
 
 
 class TeamPair(Document):
-    """The test whether `team` is better `than` another team; `without_p` says why there is no p.
+    """The test whether the team `team` is better than the team `than`; `without_p` says why there is no p.
 
     Entries of a second test have their own difference, and no deviation or interval.
     """

@@ -70,13 +70,13 @@ class CaseTable:
     Attributes:
         cases: The cases.
         teams: The teams.
-        facts: The figures of the reference by heading and case.
+        reference: The figures of the reference by heading and case.
         columns: The figures of the answers that at least one team has.
     """
 
     cases: tuple[str, ...]
     teams: tuple[str, ...]
-    facts: Mapping[str, tuple[Value, ...]]
+    reference: Mapping[str, tuple[Value, ...]]
     columns: tuple[AnswerColumn, ...]
 
 
@@ -124,19 +124,19 @@ def build_case_table(results: Sequence[TaskResults]) -> CaseTable:
     answers = _collect_rows(results)
     teams = tuple(list_teams(results))
     cases = tuple(sorted({case for answer in answers for rows in answer.rows.values() for case in rows}))
-    facts: dict[str, tuple[Value, ...]] = {}
+    reference: dict[str, tuple[Value, ...]] = {}
     columns: list[AnswerColumn] = []
     for answer in answers:
         references = [answer.find_reference(case) for case in cases]
-        for title, read in _list_facts(answer.answer).items():
-            facts[f"{answer.prefix}{title}"] = tuple(None if row is None else read(row) for row in references)
+        for title, read in _list_reference_figures(answer.answer).items():
+            reference[f"{answer.prefix}{title}"] = tuple(None if row is None else read(row) for row in references)
         for figure in _list_figures(answer.answer):
             values = tuple(tuple(_read_value(answer, figure, team, case) for team in teams) for case in cases)
             if any(value is not None for case_values in values for value in case_values):
                 title = f"{answer.prefix}{figure.title}"
                 summary = f"{answer.prefix}{figure.summary}" if figure.summary else ""
                 columns.append(AnswerColumn(title, values, summary, _find_absent(references, figure.label)))
-    return CaseTable(cases, teams, facts, tuple(columns))
+    return CaseTable(cases, teams, reference, tuple(columns))
 
 
 def _collect_rows(results: Sequence[TaskResults]) -> list[_AnswerTable]:
@@ -164,7 +164,7 @@ def _find_absent(references: Sequence[JsonRow | None], label: str) -> frozenset[
     )
 
 
-def _list_facts(answer: AnswerSpec) -> dict[str, Reader]:
+def _list_reference_figures(answer: AnswerSpec) -> dict[str, Reader]:
     """List the figures of the reference by their headings."""
     if answer.kind == "mask":
         return {
@@ -310,7 +310,7 @@ def _render_case_table(table: CaseTable, centres: Mapping[str, str | None], pict
         return ""
     summarised = [column for column in table.columns if column.summary]
     has_centres = any(centres.values())
-    headers = ["Case", *(["Centre"] if has_centres else []), *table.facts]
+    headers = ["Case", *(["Centre"] if has_centres else []), *table.reference]
     headers += [*(column.summary for column in summarised), "Details"]
     rows = []
     for index, case in enumerate(table.cases):
@@ -318,7 +318,7 @@ def _render_case_table(table: CaseTable, centres: Mapping[str, str | None], pict
         cells = [Cell(render_choice("case", case))]
         if has_centres:
             cells.append(Cell(render_choice("centre", centre) if centre else "-"))
-        cells += [_make_cell(values[index]) for values in table.facts.values()]
+        cells += [_make_cell(values[index]) for values in table.reference.values()]
         cells += [_make_summary_cell(column, index) for column in summarised]
         link = f'<a href="#{quote(f"case-{case}")}">{"picture" if case in pictures else "answers"}</a>'
         rows.append(Row([*cells, Cell(link)], _list_keys(case, centre)))
@@ -359,10 +359,10 @@ def _render_card(case: str, table: CaseTable, picture: CasePicture | None, centr
     """Render a card whose summary names the case and the reference, and whose content is the picture."""
     keys = "".join(f' data-{key}="{escape(value)}"' for key, value in _list_keys(case, centre).items())
     content = "" if picture is None else _render_picture(picture)
-    facts = escape(" · ".join(_describe_reference(case, table)))
+    reference = escape(" · ".join(_describe_reference(case, table)))
     return (
         f'<details class="card" id="{escape(f"case-{case}")}"{keys}>'
-        f"<summary><b>{escape(case)}</b> <span>{facts}</span></summary><div>{content}</div></details>\n"
+        f"<summary><b>{escape(case)}</b> <span>{reference}</span></summary><div>{content}</div></details>\n"
     )
 
 
@@ -378,12 +378,12 @@ def _describe_reference(case: str, table: CaseTable) -> list[str]:
     if case not in table.cases:
         return []
     index = table.cases.index(case)
-    values = {title: facts[index] for title, facts in table.facts.items()}
-    return [_describe_fact(title, value) for title, value in values.items() if value is not None]
+    values = {title: figures[index] for title, figures in table.reference.items()}
+    return [_describe_figure(title, value) for title, value in values.items() if value is not None]
 
 
-def _describe_fact(title: str, value: float | str) -> str:
-    """Write a fact with its unit behind the number: `GTVp 4.5 ml`."""
+def _describe_figure(title: str, value: float | str) -> str:
+    """Write a figure with its unit behind the number: `GTVp 4.5 ml`."""
     name, _, unit = title.rstrip(")").partition(" (")
     text = value if isinstance(value, str) else _format_number(value)
     return f"{name} {text} {unit}".rstrip()

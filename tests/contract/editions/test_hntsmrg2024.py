@@ -43,13 +43,13 @@ def test_a_training_takes_one_task_where_networks_differ() -> None:
         (("inputs", "mr_before", "modality"), "PET", ".inputs: found an object, expected inputs among ct, pet, ehr"),
         (("inputs", "mr_before", "modality"), None, ".inputs: found an object, expected MR or mask as the modality of"),
         (("inputs", "mr_before", "release"), "T2.nii.gz", "expected a path such as preRT/{id}_T2.nii.gz"),
-        (("inputs", "ct"), {"slug": "ct", "title": "CT", "kind": "Image", "path": "ct"}, "not MR and ct"),
+        (("inputs", "ct"), {"slug": "ct", "title": "CT", "kind": "Image", "path": "ct"}, "not MR together with ct"),
         (
             ("clinical",),
             [{"name": "age_years", "key": "Age", "type": "years"}],
             "clinical variables if and only if ehr is an input",
         ),
-        (("algorithms", 1, "inputs"), ["mask_before", "mr_during"], "expected an MR, on whose grid the mask lies"),
+        (("algorithms", 1, "inputs"), ["mask_before", "mr_during"], "expected an MR as the first input"),
     ],
 )
 def test_a_faulty_edition_of_mr(tmp_path: Path, place: tuple[Any, ...], value: Any, message: str) -> None:

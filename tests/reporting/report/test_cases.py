@@ -58,7 +58,7 @@ def test_two_tasks_of_one_name_have_different_columns(page):
     rows = [{**row, "gtvp_reference_mm3": row["gtvp_reference_mm3"] + 1000} for row in metrics.results]
     second = make_results({team: metrics.model_copy(update={"results": rows})}, first.task.with_number(2))
     table = build_case_table([first, second])
-    volumes = {title: values for title, values in table.facts.items() if "GTVp (ml)" in title}
+    volumes = {title: values for title, values in table.reference.items() if "GTVp (ml)" in title}
     assert list(volumes) == ["Task 1: GTVp (ml)", "Task 2: GTVp (ml)"]
     before, after = volumes.values()
     assert [b - a for a, b in zip(before, after, strict=True)] == pytest.approx([1.0] * 4)
