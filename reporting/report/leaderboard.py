@@ -29,8 +29,8 @@ _MAX_NAMES: Final = 3
 _NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _CAPTION: Final = "Leaderboard with 95% intervals"
 _TESTS_CAPTION: Final = (
-    "; better than: number of teams with p < 0.05 after Holm's correction; not separable: neither team is "
-    "significantly better, or there are too few patients to test"
+    "; better than: number of teams with p < 0.05 after Holm's correction; neither better nor worse than: no such p, "
+    "such a p in both directions, or too few patients to test"
 )
 # Random answers order half of the pairs of patients correctly.
 _CHANCE_OF_PAIRS: Final = 0.5
@@ -82,13 +82,13 @@ class SignificantWins:
         """Return whether a team beats all of its rivals in every metric."""
         return all((team, rival) in pairs for pairs in self.by_metric for rival in rivals)
 
-    def are_separable(self, team: str, rival: str) -> bool:
+    def are_ordered(self, team: str, rival: str) -> bool:
         """Return whether one of two teams is better than the other."""
         return self.is_better(team, rival) or self.is_better(rival, team)
 
 
 def describe_winner(results: TaskResults) -> str:
-    """Name the winner, its value of the first deciding metric, and the teams that are not separable from it."""
+    """Name the winner, its value of the first deciding metric, and the teams that it does not beat significantly."""
     board, deciding = results.board, results.deciding_metrics
     winner = board.teams[0]
     winners = [entry for entry in board.teams if entry.rank == winner.rank]
@@ -190,11 +190,11 @@ def _describe_tests(results: TaskResults, winner: str, rivals: Sequence[str]) ->
     if not results.board.comparisons:
         return "not tested against the other teams"
     wins = SignificantWins.from_results(results)
-    inseparable = [rival for rival in rivals if not wins.is_better(winner, rival)]
-    if len(inseparable) == len(rivals) > 2:
-        return "not separable from any other team"
-    if inseparable:
-        return f"not separable from {_join_some(inseparable)}"
+    not_beaten = [rival for rival in rivals if not wins.is_better(winner, rival)]
+    if len(not_beaten) == len(rivals) > 2:
+        return "not significantly better than any other team"
+    if not_beaten:
+        return f"not significantly better than {_join_some(not_beaten)}"
     is_better_in_all = wins.is_better_in_all(winner, rivals)
     if len(rivals) == 1:
         losers = rivals[0]
@@ -272,7 +272,7 @@ class _BoardTable:
         if self.wins is not None:
             by_metric = ", by metric" if len(self.results.deciding_metrics) > 1 else ""
             columns.append(Column(f"Better than (of {len(board.teams) - 1}{by_metric})", highest_first=True))
-            columns.append(Column("Not separable from"))
+            columns.append(Column("Neither better nor worse than"))
         columns += [Column(_SCHEME_FIGURES[name], name == "significant_wins") for name in self.scheme_figures]
         if self.rank_intervals:
             columns.append(Column("Rank, 95% interval"))
@@ -324,11 +324,11 @@ class _BoardTable:
         return cells + [Cell(escape(method.get(name, "")) or "-") for name in self.descriptors]
 
     def _make_test_cells(self, team: str, wins: SignificantWins) -> list[Cell]:
-        """Make the cells of the teams that a team beats, by metric, and of the teams that are not separable from it."""
+        """Make the cells of the teams that a team beats, by metric, and of the teams without an order to it."""
         beaten = wins.count_beaten(team)
         rivals = [rival for rival in self.results.board.order if rival != team]
-        inseparable = [rival for rival in rivals if not wins.are_separable(team, rival)]
-        names = f'<span class="names">{escape(_join_some(inseparable)) or "-"}</span>'
+        unordered = [rival for rival in rivals if not wins.are_ordered(team, rival)]
+        names = f'<span class="names">{escape(_join_some(unordered)) or "-"}</span>'
         return [Cell(" · ".join(map(str, beaten)), sum(beaten)), Cell(names)]
 
 

@@ -1,4 +1,4 @@
-"""The winner in one sentence, and the leaderboard's table: order of rows, significant wins, inseparable teams."""
+"""The winner in one sentence, and the leaderboard's table: order of rows, significant wins, teams without an order."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ VALUE = "ann wins with mean DSC 0.800 (0.100 to 0.950)"
             make_results_of_pairs(*ALL, of_metrics=("m", "n")),
             f"{VALUE.replace('wins', 'wins by o,')}: significantly better than all three other teams in every metric.",
         ),
-        (make_results_of_pairs(("ann", "dan")), f"{VALUE}: not separable from bea and cat."),
-        (make_results_of_pairs(*ALL, ("cat", "ann")), f"{VALUE}: not separable from cat."),
-        (make_results_of_pairs(), f"{VALUE}: not separable from any other team."),
+        (make_results_of_pairs(("ann", "dan")), f"{VALUE}: not significantly better than bea and cat."),
+        (make_results_of_pairs(*ALL, ("cat", "ann")), f"{VALUE}: not significantly better than cat."),
+        (make_results_of_pairs(), f"{VALUE}: not significantly better than any other team."),
         (make_results_of_pairs(comparisons=None), f"{VALUE}: not tested against the other teams."),
         (
             make_results_of_pairs(teams=[make_entry("ann", 1)]),
@@ -165,17 +165,17 @@ def test_a_winner_may_be_better_in_only_some_metrics():
     assert sentence.endswith("significantly better than bea in at least one metric.")
 
 
-def test_more_than_three_inseparable_teams_are_counted():
+def test_more_than_three_teams_that_are_not_beaten_are_counted():
     six = [make_entry(f"t{place}", place) for place in range(1, 7)]
-    assert describe_winner(make_results_of_pairs(teams=six)).endswith("not separable from any other team.")
+    assert describe_winner(make_results_of_pairs(teams=six)).endswith("not significantly better than any other team.")
     one_is_worse = make_results_of_pairs(("t1", "t6"), teams=six)
-    assert describe_winner(one_is_worse).endswith("not separable from t2, t3, t4 and 1 more.")
+    assert describe_winner(one_is_worse).endswith("not significantly better than t2, t3, t4 and 1 more.")
 
 
 def test_teams_are_better_if_p_is_below_005(results):
     """Team ann beats cat (0.01) and dan (0.001), bea beats dan (0.04); 0.05 is not significant."""
     table = read_cells(render_leaderboard(results, COLOURS))
-    assert table[0] == ["Rank", "Team", "Metric", "Better than (of 3)", "Not separable from"]
+    assert table[0] == ["Rank", "Team", "Metric", "Better than (of 3)", "Neither better nor worse than"]
     assert [row[3] for row in table[1:]] == ["2", "1", "0", "0"]
     assert [row[4] for row in table[1:]] == ["bea", "ann and cat", "bea and dan", "cat"]
 
