@@ -80,9 +80,9 @@ def _use_one_thread() -> None:
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
 
 
-def compute_digest(made_from: Any) -> str:
+def compute_digest(value: Any) -> str:
     """Compute a digest of JSON values."""
-    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def compute_key(work: WorkFolders, files: Sequence[Path | None], options: Mapping[str, Any]) -> str:
@@ -90,12 +90,12 @@ def compute_key(work: WorkFolders, files: Sequence[Path | None], options: Mappin
     return compute_keys(work, {"": (files, options)})[""]
 
 
-def compute_keys(work: WorkFolders, made_from: Mapping[str, Sources], release: Path | None = None) -> dict[str, str]:
+def compute_keys(work: WorkFolders, sources: Mapping[str, Sources], release: Path | None = None) -> dict[str, str]:
     """Compute the keys of several results by name, like `compute_key`, and read all files together."""
-    contents = read_digests(work, {path for files, _ in made_from.values() for path in files if path}, release)
+    contents = read_digests(work, {path for files, _ in sources.values() for path in files if path}, release)
     return {
         name: compute_digest([[None if path is None else [path.name, contents[path]] for path in files], dict(options)])
-        for name, (files, options) in made_from.items()
+        for name, (files, options) in sources.items()
     }
 
 

@@ -80,8 +80,7 @@ class PostprocessingResult:
     """The effect of the postprocessing rules on a mask.
 
     Attributes:
-        lesion_map: For each voxel (z, y, x) of the segmenter's grid 0 outside lesions, the label of a kept lesion, or
-            `REMOVED`.
+        lesion_map: Array (z, y, x) on the segmenter's grid, 0 outside lesions, the label of a kept lesion or `REMOVED`.
         removed: The removed lesions.
         remaining: Number of kept lesions.
         skipped: Names of the rules that could not be applied.

@@ -154,7 +154,7 @@ class Passes:
         return progress
 
     def _make_next(self) -> None:
-        """Take the next pass from the queue, and make it if it is worth starting."""
+        """Take the next pass from the queue, and run it if it is worth starting."""
         number, step = self._waiting.popleft()
         member = self._members[step.fold]
         if not self._is_worth_starting(member):

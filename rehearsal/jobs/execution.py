@@ -44,7 +44,7 @@ INPUT_CHANGED: Final = "the input folder was changed; on the platform /input is 
 OnFailure = Literal["abort", "mark-missing"]
 ChosenApiMethod = Literal["auto", "exec", "invoke"]
 
-# The connection of a killed server breaks a moment before its process is seen to have ended.
+# The connection to a killed server breaks shortly before the end of its process can be observed.
 _MAX_END_DELAY_S: Final = 1.0
 _STREAMS: Final = ("stdout", "stderr")
 _LATE_END: Final = f"the server did not end within {GRACE_S:g} s of SIGTERM"
