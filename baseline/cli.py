@@ -129,8 +129,8 @@ def _add_head_steps(add_step: _AddStep) -> None:
     heads.add_argument(
         "--masks",
         metavar=f"DIR|{REFERENCE}",
-        help="measure your own out-of-fold masks, ID.nii.gz or ID.mha on the CT's grid; or the release's reference "
-        "masks, whose heads are written to reference_masks/; needs no networks",
+        help="measure your own out-of-fold masks, ID.nii.gz or ID.mha on the CT's grid or the prepared images' grid; "
+        "or the release's reference masks, whose heads are written to reference_masks/; needs no networks",
     )
     heads.add_argument(
         "--average",

@@ -205,7 +205,7 @@ def measure_segmentation(case: ReleaseCase, segmentation: Segmentation, smallest
 def measure_masks(
     work: WorkFolders, masks: Path | Mapping[str, Path], jobs: int = 1, lesions: tuple[int, ...] | None = None
 ) -> dict[str, Features]:
-    """Measure the lesions in out-of-fold masks on each CT's grid.
+    """Measure the lesions in out-of-fold masks on each CT's grid or on the grid of the prepared images.
 
     Features are measured on the grid of the prepared images, as in inference; no network is needed. The masks are
     copied to the working directory, where the report reads them. Patients with unchanged masks and images are not
@@ -222,7 +222,7 @@ def measure_masks(
         Features by patient ID, also written to `features.json`.
 
     Raises:
-        HecktorError: A patient has no mask or several masks, or a mask is not on its CT's grid or has other labels.
+        HecktorError: A patient has no mask or several masks, or a mask is on another grid or has other labels.
     """
     cases = read_cases(work)
     paths = masks if isinstance(masks, Mapping) else _find_masks(cases, masks)
@@ -240,7 +240,7 @@ def measure_masks(
     }
     keys = compute_keys(work, sources)
     for case in cases:
-        _check_grid(paths[case.patient_id], case)
+        _check_grid(paths[case.patient_id], case, work)
     rows = {case.patient_id: _load_features(work, case.patient_id, keys[case.patient_id]) for case in cases}
     waiting = [case for case in cases if rows[case.patient_id] is None]
     rows |= dict(
@@ -322,10 +322,12 @@ def _find_masks(cases: Sequence[ReleaseCase], folder: Path) -> dict[str, Path]:
     return paths
 
 
-def _check_grid(path: Path, case: ReleaseCase) -> None:
-    differences = read_header(path).geometry.find_differences(read_header(case.ct).geometry)
-    if differences:
-        raise InputError(path.name, f"not on the grid of {case.ct.name} ({differences[0]})", "the CT's grid")
+def _check_grid(path: Path, case: ReleaseCase, work: WorkFolders) -> None:
+    grid = read_header(path).geometry
+    differences = grid.find_differences(read_header(case.ct).geometry)
+    if differences and grid.find_differences(_read_grid(work, case)):
+        expected = "the CT's grid, or the grid of the prepared images"
+        raise InputError(path.name, f"not on the grid of {case.ct.name} ({differences[0]})", expected)
 
 
 def _load_features(work: WorkFolders, name: str, key: str) -> Features | None:
@@ -344,6 +346,9 @@ def _measure(
     mask = _read_mask(paths[name], lesions)
     row = measure_mask(case, work, mask)
     work.features(name).unlink(missing_ok=True)  # features of an earlier mask
+    ct = read_header(case.ct).geometry
+    if mask.geometry.find_differences(ct):  # a mask of a network that was trained on the prepared images
+        mask = Volume(resample_mask(mask, ct), ct)
     write_mask(work.mask(name), mask.array, mask.geometry)
     store_cached(work.features(name), keys[name], row)
     return name, row

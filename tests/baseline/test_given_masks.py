@@ -15,7 +15,7 @@ from baseline import make_report
 from baseline.cli import main
 from baseline.fit import heads_are_current
 from baseline.heads.models.targets import RISK_FEATURES, make_targets
-from baseline.network.out_of_fold import average_masks, write_probabilities
+from baseline.network.out_of_fold import average_masks, measure_masks, write_probabilities
 from baseline.release.cases import ReleaseCase, image_path, read_cases
 from baseline.work import WorkFolders
 from contract.editions import load_edition
@@ -126,6 +126,24 @@ def test_masks_with_other_numbers_and_organs(work_and_masks: tuple[WorkFolders, 
     np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, make_block(case)[0])
     with pytest.raises(HecktorError, match="--labels: found without masks of your own"):
         run_heads(work, Path("reference"), "--labels", "GTVp=7,GTVn=1")
+
+
+def test_masks_on_the_prepared_grid(work_and_masks: tuple[WorkFolders, Path], tmp_path: Path) -> None:
+    """A network that was trained on the prepared images validates on their grid; its mask is stored on the CT's grid."""
+    work, _ = work_and_masks
+    case = read_cases(work)[0]
+    prepared = read_header(image_path(work.raw, case, 0)).geometry
+    mask = np.zeros(prepared.array_shape, dtype=np.uint8)
+    z, y, x = (size // 2 for size in mask.shape)
+    mask[z - 4 : z + 4, y - 4 : y + 4, x - 4 : x + 4] = 1
+    path = tmp_path / f"{case.patient_id}.nii.gz"
+    write_volume(path, Volume(mask, prepared))
+    features = measure_masks(work, {case.patient_id: path})
+    volume_ml = 512 * float(np.prod(prepared.spacing_mm)) / 1000
+    assert features[case.patient_id]["gtvp_volume_ml"] == pytest.approx(volume_ml)
+    stored = read_volume(work.mask(case.patient_id))
+    assert not stored.geometry.find_differences(read_header(case.ct).geometry)
+    assert [read_label(stored, work, case, offset) for offset in (0, 20)] == [1, 0]
 
 
 def test_unusable_masks_are_refused_by_name(work_and_masks: tuple[WorkFolders, Path], tmp_path: Path) -> None:
