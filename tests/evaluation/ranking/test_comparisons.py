@@ -1,13 +1,15 @@
-"""The test that decides about each metric, further tests, and what the leaderboard states about each pair."""
+"""Tests of pairs of teams, rank stability and best runs, from metrics.json files as the evaluation writes them."""
 
 from __future__ import annotations
 
+import csv
 import json
 
 import numpy as np
 import pytest
 from scipy.stats import t
 
+from contract.errors import HecktorError
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 from evaluation.ranking.cli import main
 from evaluation.statistics.tests import TeamRisks, holm, kang, signed_rank_test
@@ -20,21 +22,39 @@ PAIR_BESIDE = {"team", "than", "difference", "p", "p_holm"}
 
 
 @pytest.fixture
-def compare(tmp_path):
-    """Evaluate each team's filled phase, rank, and return the comparisons."""
+def rank(tmp_path):
+    """Evaluate each team's filled phase, rank the teams, and return the leaderboard."""
 
-    def run(task, fill, teams, *more, edition=None, **changes):
-        paths = []
-        for team, answers in teams.items():
-            phase = Phase(tmp_path / team, task)
-            fill(phase, answers)
-            phase.run(**({"edition": edition} if edition else {}), **changes)
-            paths.append(str(phase.output_dir / "metrics.json"))
-        names = ["--task", task.name, "--names", *teams, *(["--edition", edition] if edition else [])]
-        assert main([*paths, *names, "--output", str(tmp_path / "board"), *more]) == 0
-        return json.loads((tmp_path / "board" / "leaderboard.json").read_text())["comparisons"]
+    def run(task, fill, teams, *more, **changes):
+        write_phases(tmp_path, task, fill, teams, **changes)
+        return rank_again(tmp_path, task, teams, *more, edition=changes.get("edition"))
 
     return run
+
+
+def write_phases(folder, task, fill, teams, **changes):
+    for team, answers in teams.items():
+        phase = Phase(folder / team, task)
+        fill(phase, answers)
+        phase.run(**changes)
+
+
+def find_file(folder, team):
+    return folder / team / "output" / "metrics.json"
+
+
+def rank_again(folder, task, teams, *more, edition=None):
+    files = [str(find_file(folder, team)) for team in teams]
+    names = ["--names", *teams] if files else []
+    options = ["--task", task.name, *names, *(["--edition", edition] if edition else [])]
+    assert main([*files, *options, "--output", str(folder / "board"), *more]) == 0
+    return json.loads((folder / "board" / "leaderboard.json").read_text())
+
+
+@pytest.fixture
+def compare(rank):
+    """Rank the teams and return the comparisons."""
+    return lambda *arguments, **changes: rank(*arguments, **changes)["comparisons"]
 
 
 def write_statuses(phase, answers):
@@ -192,3 +212,89 @@ def test_an_infinite_median_has_no_difference_but_a_p(compare, blank, tmp_path):
     assert set(better) == PAIR_BESIDE
     assert (better["difference"], better["p"], better["p_holm"], worse["p"]) == (None, 1 / 8, 1 / 4, 1)
     assert of_metric["other_tests"] == {}
+
+
+def test_ranks_are_counted_on_the_draws(rank):
+    """The test ranks the same draws of 60 patients again."""
+    n, rng = 60, np.random.default_rng(1)
+    predicted = {name: (-np.arange(n) + rng.normal(0, 25, n)).round(3) for name in "abc"}
+    board = rank(RFS, write_risks, predicted, "--bootstraps", "300", seed=5)
+    weights = [np.bincount(s.integers(0, n, n), minlength=n) for s in np.random.default_rng(5).spawn(300)]
+    times, events, drawn = 10 + np.arange(n), np.arange(n) % 3 != 2, np.array(weights, dtype=float)
+    c = np.stack([c_index_metric(SurvivalCohort(times, events, r), "tie")(drawn) for r in predicted.values()], axis=1)
+    ranks = 1 + (c[:, None, :] > c[:, :, None] + 1e-12).sum(axis=2)
+    assert board["stability"]["seed"] == 5
+    for index, name in enumerate(predicted):
+        counts = board["stability"]["rankings"]["c_index"]["teams"][name]["times_at_rank"]
+        expected = {str(r): int((ranks[:, index] == r).sum()) for r in (1, 2, 3) if (ranks[:, index] == r).any()}
+        assert counts == expected
+
+
+def test_the_best_of_several_runs_counts(tmp_path, capsys):
+    """Of six pairs team a orders 3, 6 and 0 correctly, team b 4 and 5, whose median is 4.5.
+
+    Means over teams: best (6 + 5) / 12, median (3 + 4.5) / 12, worst (0 + 4) / 12.
+    """
+    orders = {"a1": [2, 3, 4, 1], "a2": [4, 3, 2, 1], "a3": [1, 2, 3, 4], "b1": [3, 4, 1, 2], "b2": [3, 4, 2, 1]}
+    write_phases(tmp_path, RFS, write_all_recurring, orders)
+    runs = [f"{team}={','.join(str(find_file(tmp_path, name)) for name in orders if name[0] == team)}" for team in "ab"]
+    board = rank_again(tmp_path, RFS, (), "--runs", runs[0], "--runs", runs[1], "--bootstraps", "0")
+    assert [entry["team"] for entry in board["teams"]] == ["a", "b"]
+    assert board["runs"]["a"]["chosen"].startswith("2 ")
+    assert [run["metrics"]["c_index"]["value"] for run in board["runs"]["a"]["order"]] == [1, 0.5, 0]
+    of_b = board["runs"]["b"]["summary"]["c_index"]
+    assert [of_b[part] for part in ("best", "median", "worst")] == pytest.approx([5 / 6, 4.5 / 6, 4 / 6])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[lines.index("mean of the runs of 2 teams") + 1] == (
+        f"   c_index: best {11 / 12:.4f}, median {7.5 / 12:.4f}, worst {4 / 12:.4f}"
+    )
+
+
+def write_all_recurring(phase, values):
+    """Write the risks of patients who recur on day i."""
+    lines = [f"P{day},1,{day}" for day in range(1, len(values) + 1)]
+    phase.add_truth_table("PatientID,Relapse,RFS\n" + "\n".join(lines) + "\n")
+    for day, value in enumerate(values, start=1):
+        phase.add_value(f"P{day}", str(value))
+
+
+def test_the_table_equals_the_json(rank, tmp_path, capsys):
+    """The name of a team is no formula in the table. Teams without rows are ranked on request and marked.
+
+    Results against different references are not mixed: one follow-up was corrected between the evaluations.
+    """
+    teams = {"a": -np.arange(9), "=b": np.arange(9)}
+    board = rank(RFS, write_risks, teams, "--bootstraps", "20")
+    assert [entry["team"] for entry in board["teams"]] == ["a", "=b"]
+    lines = read_table(tmp_path)
+    assert [(line["rank"], line["team"], line["c_index_value"]) for line in lines] == [
+        ("1", "a", "1.0"),
+        ("2", "'=b", "0.0"),
+    ]
+    assert lines[1]["rank_ci95_low"] == "2.0"
+    assert lines[0]["c_index_ci95_low"] == str(board["teams"][0]["metrics"]["c_index"]["ci95_low"])
+
+    file = find_file(tmp_path, "=b")
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "results": []}))
+    with pytest.raises(HecktorError, match=r"\(=b\): no per-case rows"):
+        rank_again(tmp_path, RFS, teams)
+    capsys.readouterr()
+    board = rank_again(tmp_path, RFS, teams, "--without-rows")
+    assert [entry.get("without_rows") for entry in board["teams"]] == [None, True]
+    assert (board["stability"], board["comparisons"]) == (None, None)
+    assert "no per-case rows (written with --no-rows): =b" in board["without_stability_because"]
+    printed = capsys.readouterr().out
+    assert "no rank stability" in printed
+    assert [line.endswith("  without rows") for line in printed.splitlines()[1:3]] == [False, True]
+    assert [line["without_rows"] for line in read_table(tmp_path)] == ["no", "yes"]
+
+    content["results"][8]["rfs_days"] += 1
+    file.write_text(json.dumps(content))
+    with pytest.raises(HecktorError, match="a and =b: P08 was measured against different references"):
+        rank_again(tmp_path, RFS, teams, "--bootstraps", "5")
+
+
+def read_table(folder):
+    with (folder / "board" / "leaderboard.csv").open() as file:
+        return list(csv.DictReader(file))

@@ -7,6 +7,7 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from contract.errors import HecktorError
@@ -22,6 +23,7 @@ from evaluation.ranking.out_of_competition import (
     parse_source,
 )
 from evaluation.results.documents import MetricFigures
+from evaluation.rows.mask import flatten_row
 from tests.evaluation.builders import make_metrics, make_results
 from tests.evaluation.challenge import ChallengeSize, write_challenge
 from tests.evaluation.ranking.test_leaderboard import METRICS, TEAMS_2025
@@ -233,3 +235,31 @@ def test_the_mean_of_equal_answers_has_their_interval(tmp_path):
     stated = json.loads(path.read_text())["aggregates"]
     for name, figures in row["metrics"].items():
         assert figures == {part: pytest.approx(stated[name][part]) for part in ("value", "ci95_low", "ci95_high")}
+
+
+def test_tau_of_a_metric_that_does_not_rank(tmp_path, capsys):
+    """With two teams tau is 1 in each sample with the order of the whole cohort and -1 in the others.
+
+    The test counts the samples from the rows and the same draws.
+    """
+    write_challenge(tmp_path, "hecktor2025", ChallengeSize(2, 40, bootstraps=5, rankings=0))
+    paths = sorted((tmp_path / "task1").glob("*/metrics.json"))
+    board = rank(1, paths, tmp_path)
+    stable = board["stability"]["metrics"]
+    assert set(stable) - set(board["metrics"]) == {"gtvp_dsc_agg", "dsc_agg_mean"}
+
+    streams = np.random.default_rng(board["stability"]["seed"]).spawn(30)
+    weights = np.stack([np.bincount(stream.integers(0, 40, 40), minlength=40) for stream in streams])
+    values = []
+    for path in paths:
+        rows = sorted(json.loads(path.read_text())["results"], key=lambda row: row["case"])
+        both, reference, predicted = (
+            np.array([flatten_row(row)[f"gtvp_{part}_mm3"] for row in rows])
+            for part in ("intersection", "reference", "predicted")
+        )
+        values.append([2 * w @ both / (w @ (reference + predicted)) for w in [np.ones(40), *weights]])
+    order = np.sign(np.subtract(*values))
+    tau = stable["gtvp_dsc_agg"]["kendall_tau"]
+    assert tau["mean"] == pytest.approx((order[1:] * order[0]).mean())
+    assert tau["replicates"] == 30
+    assert "gtvp_dsc_agg" not in capsys.readouterr().out

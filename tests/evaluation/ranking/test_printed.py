@@ -224,3 +224,9 @@ def test_faults_of_descriptors_are_named(tmp_path, rank_table, text, message):
     methods.write_text(text, encoding="utf-8")
     with pytest.raises(HecktorError, match=message):
         rank_table(TWO, task="2", methods=methods)
+
+
+def test_ties_of_2020_go_to_the_higher_precision(rank_table):
+    values = {"a": (0.7, 0.8), "b": (0.7, 0.9), "c": (0.6, 1.0)}
+    table = [{"team": team, "gtvp_dsc_mean": dsc, "gtvp_precision_mean": p} for team, (dsc, p) in values.items()]
+    assert rank_table(table, edition="hecktor2020", task="1").order == ("b", "a", "c")

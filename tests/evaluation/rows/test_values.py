@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -205,3 +207,15 @@ def test_the_horizons_of_the_aucs_are_years() -> None:
         "auc_2y": pytest.approx(2 / 3),
         "auc_3y": pytest.approx(np.nan, nan_ok=True),
     }
+
+
+@pytest.mark.parametrize("text", ["NaN", '"3"', None])
+def test_an_unusable_risk_is_non_concordant(rfs, text):
+    """Of the pairs (1,2) (1,3) (1,4) (2,3) (2,4) those with patient 2 are lost: 2 of 5 remain."""
+    texts = {"P1": "4", "P3": "2", "P4": "1"} | ({"P2": text} if text else {})
+    report = evaluate_answers(rfs, **texts)
+    assert report["aggregates"]["c_index"]["value"] == pytest.approx(0.4)
+    listed = report["cases"]["missing"] if text is None else [item["case"] for item in report["cases"]["failed"]]
+    assert listed == ["P2"]
+    written = (rfs.output_dir / "metrics.json").read_text()
+    json.loads(written, parse_constant=lambda constant: pytest.fail(f"{constant} in metrics.json"))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from contract.editions import load_edition
+from evaluation import evaluate
 from reporting.studies.cli import main
 from tests.evaluation.staging import write_truth
 
@@ -79,3 +80,15 @@ def test_ensembles_and_observers_of_masks(tmp_path, edition, answer, grid):
     assert (content["cases"], content["without_vote"], content["not_written"]) == (4, [], [])
     content = study(tmp_path / "out", "observers", f"a={masks}", f"b={masks}", "--bootstraps", 0, "--workers", 0)
     assert content["aggregates"]["gtvp_dsc_median"]["value"] == 1.0
+
+
+def test_the_null_algorithm_is_an_evaluation(tmp_path, grid):
+    """The null algorithm of HNTS-MRG 2024 answers with the earlier masks, here the references of half of the cases."""
+    truth = write_truth(tmp_path / "truth", grid)
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    for case in ("P1", "P2"):
+        (earlier / f"{case}.nii.gz").write_bytes((truth / f"{case}.nii.gz").read_bytes())
+    result = evaluate(truth, predictions=earlier, edition="hntsmrg2024", task="mid-rt", bootstraps=0)
+    assert result.cases.missing == ["P3", "P4"]
+    assert result.aggregates["gtvp_dsc_agg"].value == pytest.approx(2 * 16 / (2 * 16 + 8))
