@@ -163,6 +163,19 @@ def make_empty_release(folder: Path) -> TinyRelease:
     return TinyRelease(root)
 
 
+PATIENTS = 8
+
+
+def write_two_centres(release: TinyRelease) -> Path:
+    """Write eight clones of a phantom at two centres; the old patients relapse early and are HPV negative."""
+    for number in range(PATIENTS):
+        name = release.add(f"{('CHUM', 'HMR')[number // 4]}-{number:03d}")
+        old = number % 2
+        release.set(name, Age=f"{50 + 20 * old + number}", Relapse=str(old), RFS=str(2000 - 1500 * old + number))
+        release.set(name, HPV_Status=str(1 - old))
+    return release.write_tables()
+
+
 @pytest.fixture
 def tiny_release(tmp_path: Path) -> TinyRelease:
     """Return a release without patients, to which tests add some."""
@@ -171,27 +184,45 @@ def tiny_release(tmp_path: Path) -> TinyRelease:
 
 @pytest.fixture(scope="session")
 def session_work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write `work`, a prepared release, and `masks`, with a mask of each patient. Tests change only the copy
-    `work_and_masks`.
-    """
+    """Write `work`, a prepared release, and `masks`, with a mask of each patient. Tests change only copies."""
     from baseline.cli import main
-    from tests.baseline.test_existing_networks import write_release
-    from tests.baseline.test_given_masks import make_block
+    from tests.baseline.prepared import make_block
 
     root = tmp_path_factory.mktemp("prepared")
-    places = ["--release", str(write_release(make_empty_release(root))), "--work", str(root / "work")]
+    places = ["--release", str(write_two_centres(make_empty_release(root))), "--work", str(root / "work")]
     assert main(["prepare", *places, "--folds", "2", "--jobs", "1", "--spacing-mm", "3", "3", "3"]) == 0
     for number, case in enumerate(read_cases(WorkFolders(root / "work"))):
-        write_mask(root / "masks" / f"{case.patient_id}{('.nii.gz', '.mha')[number % 2]}", *make_block(case))
+        mask = root / "masks" / f"{case.patient_id}{('.nii.gz', '.mha')[number % 2]}"
+        write_mask(mask, *make_block(case, (8, 5, 6, 7)[number % 4]))
     return root
 
 
 @pytest.fixture
 def work_and_masks(session_work: Path, tmp_path: Path) -> tuple[WorkFolders, Path]:
     """Copy a prepared release and a folder with a mask of each patient, which tests may change."""
+    return copy_work(session_work, tmp_path)
+
+
+def copy_work(source: Path, target: Path) -> tuple[WorkFolders, Path]:
     for name in ("work", "masks"):
-        shutil.copytree(session_work / name, tmp_path / name, symlinks=True)
-    return WorkFolders(tmp_path / "work"), tmp_path / "masks"
+        shutil.copytree(source / name, target / name, symlinks=True)
+    return WorkFolders(target / "work"), target / "masks"
+
+
+@pytest.fixture(scope="session")
+def session_work_with_heads(session_work: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fit heads of the masks in a copy of the prepared release. Tests change only the copy `work_with_heads`."""
+    from tests.baseline.prepared import run_heads
+
+    root = tmp_path_factory.mktemp("heads")
+    run_heads(*copy_work(session_work, root))
+    return root
+
+
+@pytest.fixture
+def work_with_heads(session_work_with_heads: Path, tmp_path: Path) -> tuple[WorkFolders, Path]:
+    """Copy a working directory with heads of existing masks, and the masks."""
+    return copy_work(session_work_with_heads, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Release cases and working directories for tests, without images."""
+"""Release cases and working directories for tests, and heads of existing masks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from baseline.cli import main
 from baseline.heads.fitting import OUT_OF_FOLD_MASKS, HeadRecord
 from baseline.heads.models.targets import make_targets
 from baseline.heads.record import FORMAT_VERSION, KINDS
 from baseline.network.plans import NetworkPlan, store_plan
-from baseline.release.cases import ReleaseCase, list_head_specs, write_cases
+from baseline.release.cases import ReleaseCase, list_head_specs, read_cases, write_cases
 from baseline.work import WorkFolders
 from contract.documents import parse_document
 from contract.editions import load_edition
+from contract.images.geometry import Geometry
+from contract.images.volumes import read_header, write_mask
 from contract.io.files import write_json
 from contract.packages import DEFAULT_MIN_LESION_SIZES
 from contract.patient import Patient
@@ -87,3 +92,24 @@ def make_planned_work(
         store_plan(work, "any", plan)
         write_json(work.plans, {"configurations": {"2d": {"batch_size": 90}, "3d_fullres": {"batch_size": 2}}})
     return work
+
+
+def make_block(case: ReleaseCase, side: int = 8) -> tuple[np.ndarray, Geometry]:
+    """Return a primary tumour of `side` cubed voxels in the middle of the CT, and a node next to it."""
+    grid = read_header(case.ct).geometry
+    mask = np.zeros(grid.array_shape, dtype=np.uint8)
+    z, y, x = (size // 2 for size in mask.shape)
+    mask[z : z + side, y : y + side, x : x + side] = 1
+    mask[z : z + side, y : y + side, x - 2 * side : x - side] = 2
+    return mask, grid
+
+
+def write_blocks(work: WorkFolders, masks: Path, sides: Sequence[int]) -> None:
+    """Replace the masks by blocks of different sizes."""
+    for number, case in enumerate(read_cases(work)):
+        write_mask(next(masks.glob(f"{case.patient_id}.*")), *make_block(case, sides[number % len(sides)]))
+
+
+def run_heads(work: WorkFolders, masks: Path | str, *options: str) -> None:
+    """Fit heads of existing masks."""
+    assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1", *options]) == 0

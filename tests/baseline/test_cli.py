@@ -8,14 +8,18 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from baseline import Machine, PrepareOptions, TrainingOptions, prepare_release, train
+from baseline import PRESETS, Machine, PrepareOptions, TrainingOptions, pipeline, prepare_release, train
 from baseline.cli import main, make_parser
 from baseline.network.jobs import resolve_machine
 from baseline.network.plans import NetworkPlan
 from baseline.steps import make_plan
-from baseline.work import WorkFolders
+from baseline.work import Spacing, WorkFolders, resolve_spacing
 from contract.errors import HecktorError
-from contract.io.files import write_json
+from contract.io.files import PHANTOM_MARKER, write_json, write_text
+from tests.baseline.prepared import make_planned_work
+
+PREPARED, FINE = (2.0, 2.0, 4.0), (1.0, 1.0, 1.0)
+KEPT_SPACING = "spacing: the prepared images keep 2 2 4 mm; the preset has 1 1 1 mm"
 
 
 def test_as_many_jobs_as_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,32 +48,53 @@ def test_errors_of_the_last_steps_end_the_first_one(
     assert list(tmp_path.iterdir()) == [tmp_path / "release"]
 
 
-def run_train(root: Path) -> object:
-    return train(TrainingOptions(root / "work", root / "p", PrepareOptions(str(root / "release"))))
+Run = Callable[[Path, Spacing | None], object]
 
 
-def make_command_runner(*words: str) -> Callable[[Path], object]:
-    def run(root: Path) -> object:
-        return main([*words[:1], "--work", str(root / "work"), "--release", str(root / "release"), *words[1:]])
+def run_train(root: Path, spacing_mm: Spacing | None) -> object:
+    plan = None if spacing_mm is None else PRESETS["nnunet"]
+    return train(TrainingOptions(root / "work", root / "p", PrepareOptions(str(root / "release"), spacing_mm), plan))
+
+
+def run_prepare_release(root: Path, spacing_mm: Spacing | None) -> object:
+    return prepare_release(
+        PrepareOptions(str(root / "release"), spacing_mm), MagicMock(), WorkFolders(root / "work"), 1
+    )
+
+
+def make_command_runner(step: str, *more: str) -> Run:
+    def run(root: Path, spacing_mm: Spacing | None) -> object:
+        spacing = [] if spacing_mm is None else ["--spacing-mm", *map(str, spacing_mm)]
+        preset = ["--preset", "nnunet"] if spacing_mm and step == "all" else []
+        places = ["--work", str(root / "work"), "--release", str(root / "release")]
+        return main([step, *places, *spacing, *preset, *more])
 
     return run
 
 
-def run_prepare_release(root: Path) -> object:
-    return prepare_release(PrepareOptions(str(root / "release")), MagicMock(), WorkFolders(root / "work"), 1)
+ENTRIES = [make_command_runner("all", "--output", "p"), make_command_runner("prepare"), run_train, run_prepare_release]
 
 
-@pytest.mark.parametrize(
-    "run", [make_command_runner("all", "--output", "p"), make_command_runner("prepare"), run_train, run_prepare_release]
-)
-def test_patients_are_never_trained_by_the_preset_of_trials_unless_it_is_named(
-    tmp_path: Path, run: Callable[[Path], object]
-) -> None:
+@pytest.mark.parametrize("run", ENTRIES)
+def test_patients_are_never_trained_by_the_preset_of_trials_unless_it_is_named(tmp_path: Path, run: Run) -> None:
     """Both the command line and Python refuse before anything is read or written; test_plans.py tests `plan`."""
     (tmp_path / "release" / "Task 1").mkdir(parents=True)
     with pytest.raises(HecktorError, match=r"^--preset: not given, and release contains no phantoms"):
-        run(tmp_path)
+        run(tmp_path, None)
     assert list(tmp_path.rglob("*")) == [tmp_path / "release", tmp_path / "release" / "Task 1"]
+
+
+@pytest.mark.parametrize("run", ENTRIES)
+def test_images_of_a_trained_network_are_not_replaced(tmp_path: Path, run: Run) -> None:
+    """Neither the command line nor Python replaces the images, and nothing is written."""
+    work = make_planned_work(tmp_path / "work")
+    (tmp_path / "release" / "Task 1").mkdir(parents=True)
+    write_text(work.fold(0) / "checkpoint_latest.pth", "network")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    message = r"^--spacing-mm: found 1 1 1, and networks trained on images of 2 2 4 mm, expected that spacing, or a new"
+    with pytest.raises(HecktorError, match=message):
+        run(tmp_path, FINE)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 @pytest.mark.parametrize("has_card", [False, True])
@@ -106,3 +131,47 @@ def test_postprocess_needs_networks_unless_the_masks_are_the_users_own(
     write_json(WorkFolders(tmp_path).features_json, {})
     assert main(["postprocess", "--work", str(tmp_path)]) == 0
     assert "no postprocessing: there are no networks" in capsys.readouterr().out
+
+
+def test_a_spacing_is_chosen_by_request_then_images_then_preset(tmp_path: Path) -> None:
+    lines: list[str] = []
+    empty, work = WorkFolders(tmp_path / "empty"), make_planned_work(tmp_path / "work")
+    unnamed, like_images, fine = (PrepareOptions("r", spacing_mm) for spacing_mm in (None, PREPARED, FINE))
+    assert resolve_spacing(empty, unnamed, FINE, lines.append) == FINE
+    assert resolve_spacing(empty, like_images, FINE, lines.append) == PREPARED
+    assert resolve_spacing(work, unnamed, PREPARED, lines.append) == PREPARED
+    assert resolve_spacing(work, unnamed, None, lines.append) == PREPARED
+    assert resolve_spacing(work, fine, FINE, lines.append) == FINE
+    write_json(tmp_path / PHANTOM_MARKER, {})
+    assert resolve_spacing(empty, PrepareOptions(str(tmp_path)), None, lines.append) == (3.0, 3.0, 3.0)
+    assert lines == []
+    assert resolve_spacing(work, unnamed, FINE, lines.append) == PREPARED
+    assert lines == [KEPT_SPACING]
+
+
+class CheckBegunError(Exception):
+    """Raised instead of checking the release."""
+
+
+@pytest.mark.parametrize(("prepared", "spacing_mm"), [(True, PREPARED), (False, FINE)])
+@pytest.mark.parametrize("from_python", [True, False])
+def test_a_training_without_a_spacing_keeps_the_images_spacing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    prepared: bool,
+    spacing_mm: Spacing,
+    from_python: bool,
+) -> None:
+    """Without prepared images, the preset `nnunet` decides: 1 mm."""
+    root, release = make_planned_work(tmp_path / "work").root if prepared else tmp_path / "work", tmp_path / "release"
+    (release / "Task 1").mkdir(parents=True)
+    check = MagicMock(side_effect=CheckBegunError)
+    monkeypatch.setattr(pipeline, "check_release", check)
+    monkeypatch.setattr(pipeline, "_describe_plan", lambda *_: "steps")
+    options = TrainingOptions(root, root / "package", PrepareOptions("r"), PRESETS["nnunet"])
+    command = ["all", "--work", str(root), "--release", str(release), "--output", "package", "--preset", "nnunet"]
+    with pytest.raises(CheckBegunError):
+        train(options, print) if from_python else main(command)
+    assert check.call_args.args[0].spacing_mm == spacing_mm
+    assert capsys.readouterr().out == (f"{KEPT_SPACING}\n" if prepared else "") + "steps\n"

@@ -40,10 +40,10 @@ def read_times(work: Path) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_copies_compute_nothing_anew(
-    work_and_masks: tuple[WorkFolders, Path], session_work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    work_with_heads: tuple[WorkFolders, Path], session_work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """First only the release is elsewhere, then also the working directory. A file that changes is noticed."""
-    work, masks = work_and_masks
+    work, masks = work_with_heads
     fit_heads(work, masks)
     release, node = copy_tree(session_work / "release", tmp_path / "disk" / "cohort"), tmp_path / "node" / "training"
     copy_tree(work.root, node)

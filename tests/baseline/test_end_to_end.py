@@ -1,12 +1,11 @@
-"""Ten coarse phantoms go through every step of training to a package that answers, with training too short to learn."""
+"""Coarse phantoms go through every step of training to a package that answers, with training too short to learn."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,64 +16,23 @@ from algorithm.cli import main as predict
 from algorithm.network.package import load_package
 from baseline.cli import main as baseline_main
 from contract import platform
-from contract.editions import load_edition
 from contract.errors import HecktorError, run_main
 from contract.images.volumes import read_volume
-from contract.io.files import PHANTOM_MARKER, read_json, write_json
-from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import PhantomCase, coarsen_protocol, make_case
-from rehearsal.phantoms.make import LAYOUTS
-from rehearsal.phantoms.rendering import render
+from contract.io.files import read_json
+from tests.baseline.conftest import PATIENTS, TinyRelease, write_two_centres
 from tests.baseline.prepared import EDITION
+from tests.baseline.report.records import list_charts
+from tests.conftest import CaseFolder
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
-PATIENTS, RARE = 10, 3
 
-
-def select_cases() -> list[PhantomCase]:
-    """Select ten patients of whom at least three are HPV negative and three relapse, so that no fold lacks either."""
-
-    def draw_cases() -> Iterator[PhantomCase]:
-        return (make_case(19, index, CENTRES, "head_and_neck") for index in range(1000))
-
-    negative = [
-        case for case, _ in zip((c for c in draw_cases() if not c.outcome.hpv_positive), range(RARE), strict=False)
-    ]
-    taken = {case.index for case in negative}
-    relapsed = [
-        case
-        for case, _ in zip(
-            (c for c in draw_cases() if c.outcome.relapse and c.index not in taken), range(RARE), strict=False
-        )
-    ]
-    taken |= {case.index for case in relapsed}
-    remaining = [case for case in draw_cases() if case.index not in taken and case.outcome.hpv_positive]
-    chosen = negative + relapsed + remaining[: PATIENTS - 2 * RARE]
-    return [replace(case, protocol=coarsen_protocol(case.protocol, 8)) for case in chosen]
-
-
-@pytest.fixture(scope="module")
-def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Write a release of ten patients, and the first patient in the platform's layout."""
-    root = tmp_path_factory.mktemp("cohort")
-    cases = select_cases()
-    for case in cases:
-        rendered = render(case)
-        LAYOUTS["release"](load_edition()).write_case(root / "release", case, rendered)
-        if case is cases[0]:
-            LAYOUTS["platform"](load_edition()).write_case(root / "platform", case, rendered)
-    LAYOUTS["release"](load_edition()).write_tables(root / "release", cases)
-    write_json(root / "release" / PHANTOM_MARKER, {})
-    return root / "release", root / "platform" / cases[0].patient_id / "input"
-
-
-def make_options(cohort: Path, root: Path, *more: str) -> list[str]:
+def make_options(release: Path, root: Path, *more: str) -> list[str]:
     """Return options for coarse voxels and 8 features: with 4, PyTorch's convolutions of one image on a CPU are several
     times slower.
     """
     return [
-        "all", "--release", str(cohort), "--work", str(root / "work"), "--output", str(root / "package"),
+        "all", "--release", str(release), "--work", str(root / "work"), "--output", str(root / "package"),
         "--epochs", "1", "--iterations", "2", "--memory-gb", "0.1", "--base-features", "8", "--most-features", "16",
         "--folds", "2", "--jobs", "1", "--spacing-mm", "9", "9", "9", "--backbones", "unet", "segresnet", *more,
     ]  # fmt: skip
@@ -83,13 +41,17 @@ def make_options(cohort: Path, root: Path, *more: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("root_logger")
 def test_every_step_from_a_cohort_to_an_answer(
-    cohort: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_release: TinyRelease,
+    tmp_path: Path,
+    case_folder: CaseFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """All networks are trained in this process."""
     for name in ("raw", "preprocessed", "results", "n_proc_DA", "compile"):
         monkeypatch.setenv(f"nnUNet_{name}", "")  # so that the test restores them
     monkeypatch.setattr("baseline.network.planning.FINGERPRINT_VOXELS", 10_000)
-    release, platform_input = cohort
+    release, platform_input = write_two_centres(tiny_release), case_folder.write().input
     assert baseline_main(make_options(release, tmp_path)) == 0
     printed = capsys.readouterr().out
     assert f"steps for {PATIENTS} patients: check, prepare, plan, train 4 networks of 1 epochs" in printed
@@ -168,7 +130,7 @@ def check_heads(work: Path, release: Path) -> None:
     assert document["no_head"] == {}
     for target in ("rfs", "hpv"):
         assert len(document[target]["patients"]) == PATIENTS
-        assert RARE <= len(document[target]["nested"]["folds"]) <= 5
+        assert 3 <= len(document[target]["nested"]["folds"]) <= 5
         assert set(document[target]["nested"]["comparators"]) == {"tumour_volume", "suv_max", "clinical"}
 
 
@@ -183,7 +145,7 @@ def check_report(work: Path) -> None:
     assert figures["rfs"]["models"]["heads"]["nested"]["value"] is not None
     page = (work / "report" / "index.html").read_text()
     assert page.count("<img") == 6
-    assert page.count('<section class="chart ') == 4  # the loss; recall of GTVn; survival and calibration
+    assert list_charts(page) == ["loss", "rfs-survival", "hpv-calibration"]
     assert len(list(filter(None, figures["summary"]))) == 3
     assert figures["training"]["Trained until"]
     order = ["summary", "training", "rfs", "hpv", "segmentation", "worst"]
@@ -192,29 +154,17 @@ def check_report(work: Path) -> None:
     assert str(work) not in page
 
 
-def _find_output(task: str, output: Path) -> Path:
-    return EDITION.find_algorithm(task).answers[0].socket.path_under(output)
-
-
-def write_answer(task: str, method: str, package: Path, platform_input: Path, output: Path) -> None:
-    passes = ["--passes", "2"] if method == "baseline" else []
-    places = ["--input", str(platform_input), "--output", str(output), "--model", str(package)]
-    assert run_main(predict, ["--task", task, "--method", method, *places, "--device", "cpu", *passes]) == 0
-
-
-def check_mask(package: Path, platform_input: Path, output: Path) -> None:
-    """Check that the package writes a mask on the CT's grid."""
-    write_answer("segmentation", "baseline", package, platform_input, output)
-    mask = read_volume(_find_output("segmentation", output) / platform.MASK_FILE_NAME)
+def check_answers(package: Path, platform_input: Path, output: Path) -> None:
+    """Check that the package writes a mask on the CT's grid, a risk and a status."""
+    answers = {}
+    for task, method in (("segmentation", "baseline"), ("rfs", "clinical"), ("hpv", "clinical")):
+        passes = ["--passes", "2"] if method == "baseline" else []
+        places = ["--input", str(platform_input), "--output", str(output), "--model", str(package)]
+        assert run_main(predict, ["--task", task, "--method", method, *places, "--device", "cpu", *passes]) == 0
+        answers[task] = EDITION.find_algorithm(task).answers[0].socket.path_under(output)
+    mask = read_volume(answers["segmentation"] / platform.MASK_FILE_NAME)
     (ct,) = EDITION.inputs["ct"].path_under(platform_input).iterdir()
     assert mask.geometry.find_differences(read_volume(ct).geometry) == []
     assert set(np.unique(mask.array)) <= {0, 1, 2}
-
-
-def check_answers(package: Path, platform_input: Path, output: Path) -> None:
-    """Check that the package writes a mask on the CT's grid, a risk and a status."""
-    check_mask(package, platform_input, output)
-    for task in ("rfs", "hpv"):
-        write_answer(task, "clinical", package, platform_input, output)
-    assert math.isfinite(read_json(_find_output("rfs", output)))
-    assert isinstance(read_json(_find_output("hpv", output)), bool)
+    assert math.isfinite(read_json(answers["rfs"]))
+    assert isinstance(read_json(answers["hpv"]), bool)

@@ -9,28 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import DEFAULT, MagicMock
 
-import numpy as np
 import pytest
 
-from algorithm import Predictor
-from algorithm.heads.feature_hook import FeatureImages
-from algorithm.network.package import load_package
 from baseline import own_features
 from baseline.cli import main
 from baseline.network.out_of_fold import measure_masks
 from baseline.own_features import make_fits_stamp
-from baseline.package.assemble import PackageRequest, package_training
 from baseline.release.cases import read_cases
 from baseline.release.splits import derive_seed, read_splits
 from baseline.work import WorkFolders
-from contract.code import Code
 from contract.errors import HecktorError
-from contract.images.volumes import write_mask
 from contract.io.files import read_json
-from contract.packages import read_manifest
-from tests.baseline.test_given_masks import make_block
-from tests.baseline.test_own_features import run_heads
-from tests.conftest import CaseFolder
+from tests.baseline.prepared import run_heads
 
 
 @pytest.fixture(autouse=True)
@@ -79,56 +69,33 @@ class Features:
 
 
 @pytest.mark.slow
-def test_features_that_are_fitted_to_outcomes(
-    work_and_masks: tuple[WorkFolders, Path], results: Path, tmp_path: Path, case_folder: CaseFolder
-) -> None:
+def test_features_that_are_fitted_to_outcomes(work_with_heads: tuple[WorkFolders, Path], tmp_path: Path) -> None:
     """Fits of each fold leave out the fold's patients, who are measured with this fit; it adds 10 times the fold's seed
-    modulo 97 to a mean of -1 to 1. In a case the feature is the mean over both folds. Each fold is fitted once. The
-    files of a third fold, of earlier splits, are removed.
+    modulo 97 to a mean of -1 to 1. Each fold is fitted once. The files of a third fold, of earlier splits, are removed.
+    `tests/examples/test_deep_outcome.py` packs such features, `tests/algorithm/combined` measures them in a case.
     """
-    work, masks = work_and_masks
-    for number, case in enumerate(read_cases(work)):
-        write_mask(next(masks.glob(f"{case.patient_id}.*")), *make_block(case, 5 + number % 4))
+    work, masks = work_with_heads
     folder = write_code(tmp_path)
     root, splits = work.root / "features" / "my_code", read_splits(work)
     (root / "fold_2").mkdir(parents=True)  # of earlier splits with more folds
     run_heads(work, masks, "--code", str(folder), "--device", "cpu")
     assert not (root / "fold_2").exists()
     features = read_json(root / "features.json")["features"]
-    shifts = [10 * (derive_seed(splits.seed, number, "my_code") % 97) for number in (0, 1)]
     for number, held in enumerate(splits.folds):
         fitted = read_json(root / f"fold_{number}" / "fit.json")
         assert set(fitted["patients"]) == {case.patient_id for case in read_cases(work)} - set(held)
-        for name in held:
-            assert abs(features[name]["my_code:mean_ct"] - shifts[number]) <= 1
+        shift = 10 * (derive_seed(splits.seed, number, "my_code") % 97)
+        assert all(abs(features[name]["my_code:mean_ct"] - shift) <= 1 for name in held)
     record = read_json(work.cross_validation_json)["rfs"]
     assert record["left_out_features"] == ["my_code:mean_ct"]
     assert "Cox, few features, custom features" not in record["nested"]["folds"][0]["tried"]
-    stamp = (root / "fold_0" / "fit.json").stat().st_mtime_ns, work.heads_json.stat().st_mtime_ns
+    paths = [root / "fold_0" / "fit.json", work.heads_json]
+    stamps = [path.stat().st_mtime_ns for path in paths]
     run_heads(work, masks, "--code", str(folder), "--device", "cpu")
-    assert stamp == ((root / "fold_0" / "fit.json").stat().st_mtime_ns, work.heads_json.stat().st_mtime_ns)
-
-    package = tmp_path / "package"
-    package_training(PackageRequest((results,), work.heads_json, package, code=(folder,)))
-    assert {f"features/my_code/fold_{n}/fit.json" for n in (0, 1)} <= set(read_manifest(package).files)
-    (hook,) = load_package(package, Code.from_folders([folder])).features
-    case = make_images(case_folder)
-    assert hook.measure_features(case)["my_code:mean_ct"] == pytest.approx(sum(shifts) / 2, abs=1)
-    record = Predictor(package, task="2", device="cpu", code=[folder]).predict(case_folder.write().input).record
-    assert "features of my_code" in record.seconds
-    assert "my_code" not in str(record.notices)
-
+    assert [path.stat().st_mtime_ns for path in paths] == stamps
     run_heads(work, masks)
     assert "my_code" not in work.heads_json.read_text()
-    assert (root / "fold_0" / "fit.json").stat().st_mtime_ns == stamp[0]
-
-
-def make_images(case: CaseFolder) -> FeatureImages:
-    """Return the case's CT, a PET of SUV 1, and a tumour of 4 voxels a side."""
-    mask = np.zeros(case.ct.geometry.array_shape, np.uint8)
-    mask[8:12, 10:14, 10:14] = 1
-    ct = case.ct.array.astype(np.float32)
-    return FeatureImages(mask, ct, np.ones_like(ct), case.ct.geometry, None, {"age_years": 61.0})
+    assert paths[0].stat().st_mtime_ns == stamps[0]
 
 
 @pytest.mark.parametrize(
@@ -146,9 +113,7 @@ def make_images(case: CaseFolder) -> FeatureImages:
             "features my_code:Features: found names None, expected names of features with units",
         ),
         ("assert set", "1 / 0; assert set", "features my_code:Features: fit: ZeroDivisionError"),
-        ("cls, folder", "cls", "features my_code:Features: fit: TypeError"),
         ('(folder / "fit.json").write_text', "str", "features my_code:Features: fit: found no file, expected files"),
-        ("(6, 8.0)", "(6, None)", r"features my_code:Features: cube \(6, None\), expected voxels per side"),
         ("float(cube", "float('nan') * float(cube", "features my_code:Features: mean_ct is nan"),
     ],
 )

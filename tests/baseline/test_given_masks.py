@@ -23,30 +23,16 @@ from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, write_mask, write_volume
 from contract.io.files import read_json, write_json
-from tests.baseline.test_existing_networks import PATIENTS
-
-
-def run_heads(work: WorkFolders, masks: Path, *options: str, jobs: int = 1) -> None:
-    assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", str(jobs), *options]) == 0
-
-
-def make_block(case: ReleaseCase, side: int = 8) -> tuple[np.ndarray, Geometry]:
-    """Return a primary tumour of `side` cubed voxels in the middle of the CT, and a node next to it."""
-    grid = read_header(case.ct).geometry
-    mask = np.zeros(grid.array_shape, dtype=np.uint8)
-    z, y, x = (size // 2 for size in mask.shape)
-    mask[z : z + side, y : y + side, x : x + side] = 1
-    mask[z : z + side, y : y + side, x - 2 * side : x - side] = 2
-    return mask, grid
+from tests.baseline.conftest import PATIENTS
+from tests.baseline.prepared import make_block, run_heads
 
 
 @pytest.mark.slow
-def test_heads_and_report_of_given_masks(work_and_masks: tuple[WorkFolders, Path]) -> None:
+def test_heads_and_report_of_given_masks(work_with_heads: tuple[WorkFolders, Path]) -> None:
     """Features describe the masks: the volume of 8 x 8 x 8 voxels of the CT, within a fifth on the 3 mm grid. For later
     masks, which the heads have not seen, there is no report.
     """
-    work, masks = work_and_masks
-    run_heads(work, masks, jobs=2)
+    work, _ = work_with_heads
     assert sorted(read_json(work.heads_json)) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
     rows = read_json(work.features_json)["result"]
     assert len(rows) == PATIENTS
@@ -64,9 +50,11 @@ def test_heads_and_report_of_given_masks(work_and_masks: tuple[WorkFolders, Path
 
 
 @pytest.mark.slow
-def test_only_changed_masks_are_measured_again(work_and_masks: tuple[WorkFolders, Path]) -> None:
-    work, masks = work_and_masks
-    run_heads(work, masks)
+def test_only_changed_masks_and_other_definitions_are_measured_again(
+    work_with_heads: tuple[WorkFolders, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An additional feature in a model of the heads fits them again."""
+    work, masks = work_with_heads
     first, *other_files = (work.features(case.patient_id) for case in read_cases(work))
     before = {path: path.stat().st_mtime_ns for path in (work.heads_json, work.features_json, first, *other_files)}
     path = next(masks.glob(f"{first.stem}*"))
@@ -81,25 +69,11 @@ def test_only_changed_masks_are_measured_again(work_and_masks: tuple[WorkFolders
     assert [file.stat().st_mtime_ns for file in other_files] == [before[file] for file in other_files]
     assert read_json(work.features_json)["result"][case.patient_id] == read_json(first)["result"]
 
-
-@pytest.mark.slow
-def test_other_definitions_and_other_models_make_heads_outdated(
-    work_and_masks: tuple[WorkFolders, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Features with another definition are measured again; an additional feature in a model of the heads fits them
-    again.
-    """
-    work, masks = work_and_masks
-    run_heads(work, masks)
-    cases = read_cases(work)
-    times = [work.features(case.patient_id).stat().st_mtime_ns for case in cases]
     monkeypatch.setattr("algorithm.heads.measure._DEFINITIONS", 10**6)
     assert not heads_are_current(work)
-    run_heads(work, masks)
+    run_heads(work, masks, "--jobs", "2")
     assert heads_are_current(work)
-    assert all(
-        work.features(case.patient_id).stat().st_mtime_ns > before for case, before in zip(cases, times, strict=True)
-    )
+    assert all(file.stat().st_mtime_ns > before[file] for file in other_files)
     targets = make_targets(load_edition())
     family = replace(targets[0].families[0], transforms={**RISK_FEATURES, "spread_mm": "identity"})
     changed_targets = (replace(targets[0], families=(family, *targets[0].families[1:])), *targets[1:])
@@ -108,24 +82,23 @@ def test_other_definitions_and_other_models_make_heads_outdated(
 
 
 @pytest.mark.slow
-def test_masks_with_other_numbers_and_organs(work_and_masks: tuple[WorkFolders, Path]) -> None:
+def test_masks_with_other_numbers_and_organs(work_with_heads: tuple[WorkFolders, Path]) -> None:
     """GTVp is 7, GTVn 1, and label 2 an organ: with `--labels` features and masks equal the result of the usual
     numbers.
     """
-    work, masks = work_and_masks
-    run_heads(work, masks)
-    rows = read_json(work.features_json)["result"]
-    for case in read_cases(work):
-        mask, grid = make_block(case)
-        numbers = np.array([0, 7, 1], np.uint8)[mask]
+    work, masks = work_with_heads
+    rows, case = read_json(work.features_json)["result"], read_cases(work)[0]
+    expected = read_volume(work.mask(case.patient_id)).array
+    for path in masks.iterdir():
+        mask = read_volume(path)
+        numbers = np.array([0, 7, 1], np.uint8)[mask.array]
         numbers[0] = 2
-        write_volume(next(masks.glob(f"{case.patient_id}*")), Volume(numbers, grid))
+        write_volume(path, Volume(numbers, mask.geometry))
     run_heads(work, masks, "--labels", "GTVp=7,GTVn=1")
     assert read_json(work.features_json)["result"] == rows
-    case = read_cases(work)[0]
-    np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, make_block(case)[0])
+    np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, expected)
     with pytest.raises(HecktorError, match="--labels: found without masks of your own"):
-        run_heads(work, Path("reference"), "--labels", "GTVp=7,GTVn=1")
+        run_heads(work, "reference", "--labels", "GTVp=7,GTVn=1")
 
 
 def test_masks_on_the_prepared_grid(work_and_masks: tuple[WorkFolders, Path], tmp_path: Path) -> None:
@@ -153,7 +126,7 @@ def test_unusable_masks_are_refused_by_name(work_and_masks: tuple[WorkFolders, P
     mask, grid = make_block(case)
     write_volume(path, Volume(mask * 3, grid))
     with pytest.raises(
-        HecktorError, match=rf"{name}\.nii\.gz: labels 3, 6, expected 0 background, 1 GTVp, 2 GTVn, or --labels"
+        HecktorError, match=rf"{name}\.nii\.gz: labels 3, 6, expected 0 background, 1 GTVp, 2 GTVn, or --l"
     ):
         run_heads(work, masks)
     write_volume(path, Volume(mask[1:], Geometry((*grid.size[:2], grid.size[2] - 1), grid.spacing_mm, grid.origin_mm)))
@@ -165,6 +138,10 @@ def test_unusable_masks_are_refused_by_name(work_and_masks: tuple[WorkFolders, P
     renamed.unlink()
     with pytest.raises(HecktorError, match=rf"--masks: no mask of {name} in masks, expected .* all 8 prepared"):
         run_heads(work, masks)
+    for suffix in (".nii.gz", ".mha"):
+        write_mask(masks / f"{name}{suffix}", mask, grid)
+    with pytest.raises(HecktorError, match=rf"--masks: {name}\.mha and .*, expected one mask"):
+        run_heads(work, masks)
     with pytest.raises(HecktorError, match=r"--masks: no folder .*nothing"):
         run_heads(work, tmp_path / "nothing")
     with pytest.raises(HecktorError, match="--masks: found with --networks"):
@@ -172,23 +149,14 @@ def test_unusable_masks_are_refused_by_name(work_and_masks: tuple[WorkFolders, P
     assert not work.heads_json.exists()
 
 
-def test_two_masks_of_a_patient_are_refused(work_and_masks: tuple[WorkFolders, Path]) -> None:
-    work, masks = work_and_masks
-    case = read_cases(work)[0]
-    write_mask(masks / f"{case.patient_id}.mha", *make_block(case))
-    with pytest.raises(HecktorError, match=rf"--masks: {case.patient_id}\.mha and .*, expected one mask"):
-        run_heads(work, masks)
-
-
 @pytest.mark.slow
 def test_heads_of_reference_masks_are_stored_separately(
-    work_and_masks: tuple[WorkFolders, Path], capsys: pytest.CaptureFixture[str]
+    work_with_heads: tuple[WorkFolders, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Features and heads of the existing masks do not change, and the report shows both with their difference."""
-    work, masks = work_and_masks
-    run_heads(work, masks)
+    """Features and heads of the existing masks do not change. Reference masks that were measured are not measured again."""
+    work, _ = work_with_heads
     before = {path: path.read_bytes() for path in (work.features_json, work.heads_json, work.cross_validation_json)}
-    run_heads(work, Path("reference"))
+    run_heads(work, "reference")
     assert {path: path.read_bytes() for path in before} == before
     references = work.with_reference_masks()
     assert f"written: {references.heads_json}, which `hecktor package --heads` takes\n" in capsys.readouterr().out
@@ -201,7 +169,7 @@ def test_heads_of_reference_masks_are_stored_separately(
     assert rows[case.patient_id]["gtvp_volume_ml"] == pytest.approx(volume_ml, rel=0.25)
     assert set(read_json(references.heads_json)) == set(read_json(work.heads_json))
     first = references.features(case.patient_id).stat().st_mtime_ns
-    run_heads(work, Path("reference"))
+    run_heads(work, "reference")
     assert references.features(case.patient_id).stat().st_mtime_ns == first
 
 
@@ -210,7 +178,7 @@ def test_reference_masks_of_a_release_without_masks(work_and_masks: tuple[WorkFo
     rows = read_json(work.cases_json)["cases"]
     write_json(work.cases_json, {"cases": [{**row, "mask": None} for row in rows]})
     with pytest.raises(HecktorError, match="--masks reference: no patient with a reference mask"):
-        run_heads(work, Path("reference"))
+        run_heads(work, "reference")
 
 
 def test_masks_by_the_mean_probabilities_of_two_trainings(

@@ -15,7 +15,6 @@ from algorithm import Predictor
 from algorithm.heads.feature_hook import list_feature_folders
 from algorithm.network.package import load_package
 from baseline import own_features
-from baseline.cli import main
 from baseline.fit import heads_are_current
 from baseline.heads.models.targets import make_targets, with_custom_features
 from baseline.own_features import PatientCubes, cut_cubes
@@ -25,11 +24,10 @@ from baseline.work import WorkFolders
 from contract.code import Code
 from contract.editions import load_edition
 from contract.errors import HecktorError, ModelPackageError
-from contract.images.volumes import write_mask
 from contract.io.files import read_json
 from contract.packages import read_manifest
 from contract.patient import Patient
-from tests.baseline.test_given_masks import make_block
+from tests.baseline.prepared import run_heads
 from tests.conftest import CaseFolder
 
 NAME = "my_code:density"
@@ -77,22 +75,16 @@ def count_calls(code: Path) -> int:
     return len(path.read_text()) if path.is_file() else 0
 
 
-def run_heads(work: WorkFolders, masks: Path, *options: str) -> None:
-    assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1", *options]) == 0
-
-
 @pytest.mark.slow
 def test_from_masks_to_a_package_that_answers(
-    work_and_masks: tuple[WorkFolders, Path], code: Path, results: Path, tmp_path: Path, case_folder: CaseFolder
+    work_with_heads: tuple[WorkFolders, Path], code: Path, results: Path, tmp_path: Path, case_folder: CaseFolder
 ) -> None:
-    """Measured values equal our own standard deviation of GTVp's density. Patients are measured once; without `--code`
-    the heads are as before. Blocks of 5 to 8 voxels a side have other densities.
+    """Measured values equal our own standard deviation of GTVp's density. Patients are measured once, and again by other
+    code, but not segmented again; without `--code` the heads are as before.
     """
-    work, masks = work_and_masks
-    for number, case in enumerate(read_cases(work)):
-        write_mask(next(masks.glob(f"{case.patient_id}.*")), *make_block(case, 5 + number % 4))
-    run_heads(work, masks)
+    work, masks = work_with_heads
     before = read_json(work.heads_json)
+    segmented = {path: path.stat().st_mtime_ns for path in work.masks.iterdir()}
     run_heads(work, masks, "--code", str(code))
     patients = read_cases(work)
     rows, ours = read_json(work.custom_features_json)["rows"], read_json(work.features_json)["result"]
@@ -104,11 +96,8 @@ def test_from_masks_to_a_package_that_answers(
     assert "Cox, few features, custom features" in names
     stamp = work.heads_json.stat().st_mtime_ns
     run_heads(work, masks, "--code", str(code))
-    assert (count_calls(code), work.heads_json.stat().st_mtime_ns, heads_are_current(work)) == (
-        len(patients),
-        stamp,
-        True,
-    )
+    assert (count_calls(code), work.heads_json.stat().st_mtime_ns) == (len(patients), stamp)
+    assert heads_are_current(work)
 
     with pytest.raises(ModelPackageError, match=r"^features my_code:Features: no code my_code"):
         package_training(PackageRequest((results,), work.heads_json, tmp_path / "refused"))
@@ -119,22 +108,14 @@ def test_from_masks_to_a_package_that_answers(
     Predictor(package, task="2", device="cpu", code=[code]).predict(case_folder.write().input)
     assert count_calls(code) == len(patients) + 1
 
-    run_heads(work, masks)
-    assert read_json(work.heads_json) == before
-    assert not work.custom_features_json.is_file()
-
-
-@pytest.mark.slow
-def test_other_code_measures_again(work_and_masks: tuple[WorkFolders, Path], code: Path, tmp_path: Path) -> None:
-    work, masks = work_and_masks
-    run_heads(work, masks, "--code", str(code))
-    first = read_json(work.custom_features_json)["rows"]
-    segmented = {path: path.stat().st_mtime_ns for path in work.masks.iterdir()}
     write_code(tmp_path, "/ 1)", "* 2)")
     run_heads(work, masks, "--code", str(code))
     for name, row in read_json(work.custom_features_json)["rows"].items():
-        assert row["features"][NAME] == pytest.approx(2 * first[name]["features"][NAME])
+        assert row["features"][NAME] == pytest.approx(2 * rows[name]["features"][NAME])
     assert {path: path.stat().st_mtime_ns for path in work.masks.iterdir()} == segmented
+    run_heads(work, masks)
+    assert read_json(work.heads_json) == before
+    assert not work.custom_features_json.is_file()
 
 
 @pytest.mark.parametrize(
@@ -164,7 +145,7 @@ def test_each_fault_names_the_patient(
 def test_heads_of_reference_masks(work_and_masks: tuple[WorkFolders, Path], code: Path) -> None:
     """Reference masks are measured where no mask was segmented."""
     work, _ = work_and_masks
-    assert main(["heads", "--work", str(work.root), "--masks", "reference", "--jobs", "1", "--code", str(code)]) == 0
+    run_heads(work, "reference", "--code", str(code))
     references = work.with_reference_masks()
     rows, ours = read_json(references.custom_features_json)["rows"], read_json(references.features_json)["result"]
     assert {name: row["features"][NAME] for name, row in rows.items()} == pytest.approx(

@@ -16,18 +16,15 @@ from algorithm.heads.documents import EnsembleHead
 from algorithm.heads.head_hook import list_custom_heads
 from algorithm.network.package import load_package
 from baseline import fit_table, make_report
-from baseline.cli import main
 from baseline.fit import heads_are_current
 from baseline.package.assemble import PackageRequest, package_training
-from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.errors import ModelPackageError
-from contract.images.volumes import write_mask
 from contract.io.files import read_json
 from contract.packages import read_manifest
 from tests.baseline.heads.custom_code import write_custom_head
-from tests.baseline.test_given_masks import make_block
+from tests.baseline.prepared import run_heads, write_blocks
 from tests.conftest import CaseFolder
 from tests.examples.readme import EXAMPLES
 
@@ -54,10 +51,6 @@ def forest(tmp_path: Path) -> Path:
     return folder
 
 
-def run_heads(work: WorkFolders, masks: Path, *options: str) -> None:
-    assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1", *options]) == 0
-
-
 def remove_weight(expert: dict[str, Any]) -> dict[str, Any]:
     """Return an expert without its weight, which depends on the skill of the other experts."""
     return {key: value for key, value in expert.items() if key != "weight"}
@@ -65,18 +58,16 @@ def remove_weight(expert: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_from_masks_to_a_package_that_answers(
-    work_and_masks: tuple[WorkFolders, Path],
+    work_with_heads: tuple[WorkFolders, Path],
     forest: Path,
     results: Path,
     tmp_path: Path,
     case_folder: CaseFolder,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Forests compete only for rfs, are compared separately, and are among the experts that answer. Without `--code`
     the other head of rfs has the same experts except the forest.
     """
-    work, masks = work_and_masks
-    run_heads(work, masks)
+    work, masks = work_with_heads
     before = read_json(work.heads_json)
     run_heads(work, masks, "--code", str(forest))
     document, fitted = read_json(work.cross_validation_json), read_json(work.heads_json)
@@ -95,13 +86,11 @@ def test_from_masks_to_a_package_that_answers(
     assert make_report(work, 1).is_file()
     assert reference in (work.report / "index.html").read_text()
 
-    output = tmp_path / "model.tar.gz"
-    request = PackageRequest((results,), work.heads_json, output, code=(forest,))
-    package_training(request)
     package = tmp_path / "package"
+    request = PackageRequest((results,), work.heads_json, package, code=(forest,))
     with pytest.raises(ModelPackageError, match=rf"^head {reference}: no code {FOREST}, expected --code {FOREST}"):
         package_training(PackageRequest((results,), work.heads_json, package))
-    package_training(PackageRequest((results,), work.heads_json, package, code=(forest,)))
+    package_training(request)
     assert read_manifest(package).code == {FOREST: Code.from_folders([forest]).digest(FOREST)}
     assert "heads/rfs/survival_forest.Head/forest.npz" in read_manifest(package).files
     head = load_package(package).head("rfs")
@@ -158,8 +147,7 @@ def test_a_head_that_sees_the_images(
     head gets the cube of this patient only. A table has no images.
     """
     work, masks = work_and_masks
-    for number, case in enumerate(read_cases(work)):
-        write_mask(next(masks.glob(f"{case.patient_id}.*")), *make_block(case, 1 + number % 4))
+    write_blocks(work, masks, (1, 2, 3, 4))
     code = write_custom_head(tmp_path)
     (code / "__init__.py").write_text(HEAD_WITH_IMAGES)
     run_heads(work, masks, "--code", str(code))

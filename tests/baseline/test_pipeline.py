@@ -12,91 +12,34 @@ from typing import Any
 import pytest
 
 import baseline
-from baseline import WorkFolders, measure_out_of_fold, plan_networks
-from baseline.network import planning
-from baseline.network.plans import NetworkPlan, read_plan, store_plan
+from baseline import WorkFolders, measure_out_of_fold
+from baseline.network.plans import NetworkPlan, store_plan
 from baseline.pipeline import TrainingOptions, describe_next_steps
 from baseline.work import PrepareOptions
-from contract.errors import HecktorError
 from contract.io.files import read_json, write_json, write_text
 from tests.baseline.prepared import make_planned_work
 
 PLAN = NetworkPlan(spacing_mm=(2.0, 2.0, 4.0))
-OTHER = PLAN.with_options(epochs=7)
-# B-1 has no reference mask, so it is on neither side of nnU-Net's splits.
-NNUNET_SPLITS = [
-    {"train": ["A-2"], "val": ["A-1"]},
-    {"train": ["A-1"], "val": ["A-2"]},
-    {"train": [], "val": ["A-1", "A-2"]},
-    {"train": ["A-1", "A-2"], "val": []},
-]
-Planned = list[tuple[int, list[dict[str, list[str]]]]]
 
 
 @pytest.mark.slow
-def test_importing_the_package_loads_no_network_library() -> None:
-    """`fit_table`, which reads only tables, needs no library of images either."""
-    code = """
-import sys, baseline
-print({'torch', 'nnunetv2', 'monai', 'lifelines'} & set(sys.modules))
-baseline.fit_table
-print({'torch', 'SimpleITK'} & set(sys.modules))
-"""
+@pytest.mark.parametrize(
+    "absent",
+    [
+        {
+            "import baseline.cli": "torch nnunetv2 monai scipy SimpleITK matplotlib",
+            "import baseline.steps": "torch nnunetv2 monai",
+        },
+        {"import baseline": "torch nnunetv2 monai lifelines", "baseline.fit_table": "torch SimpleITK"},
+    ],
+)
+def test_heavy_libraries_are_loaded_when_they_are_needed(absent: dict[str, str]) -> None:
+    """`fit_table`, which reads only tables, needs no library of images."""
+    lines = [f"{line}; print({{*{names.split()}}} & set(sys.modules))" for line, names in absent.items()]
+    code = "\n".join(["import sys", *lines])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\nset()\n"
+    assert done.stdout == "set()\n" * len(absent)
     assert all(hasattr(baseline, name) for name in baseline.__all__)
-
-
-@pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> Planned:
-    """Replace nnU-Net by a stub that writes a file each time, and record epochs and splits of each plan."""
-    plans: Planned = []
-
-    def plan_and_preprocess(
-        work: WorkFolders, plan: NetworkPlan, splits: list[dict[str, list[str]]], jobs: int
-    ) -> None:
-        write_text(work.preprocessed / f"{plan.epochs}.npz", "preprocessed")
-        plans.append((plan.epochs, splits))
-
-    monkeypatch.setattr(planning, "plan_and_preprocess", plan_and_preprocess)
-    return plans
-
-
-def start_fold(work: WorkFolders, *files: str) -> None:
-    """Write the files of a fold whose training has started."""
-    folder = work.fold(0)
-    folder.mkdir(parents=True)
-    for name in files:
-        (folder / name).touch()
-
-
-def read_files(folder: Path) -> dict[Path, tuple[int, bytes]]:
-    """Read every file and folder with its modification time and content."""
-    return {path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in folder.rglob("*")}
-
-
-@pytest.mark.parametrize("checkpoint", ["checkpoint_latest.pth", "checkpoint_best.pth", "checkpoint_final.pth"])
-def test_a_plan_with_a_checkpoint_is_final(tmp_path: Path, plans: Planned, checkpoint: str) -> None:
-    """Refusing another plan changes no file, and the same plan is not made again."""
-    work = make_planned_work(tmp_path)
-    plan_networks(work, PLAN, 1)
-    start_fold(work, checkpoint)
-    before = read_files(tmp_path)
-    message = r"^plan\.json: a network has been trained with --epochs 45, now 7, expected the same \(or a"
-    with pytest.raises(HecktorError, match=message):
-        plan_networks(work, OTHER, 1)
-    assert plan_networks(work, PLAN, 1) == PLAN
-    assert read_files(tmp_path) == before
-    assert len(plans) == 1
-
-
-def test_an_interrupted_plan_is_made_again(tmp_path: Path, plans: Planned) -> None:
-    """`plan.json` is written last: without it nnU-Net was interrupted."""
-    work = make_planned_work(tmp_path)
-    write_text(work.preprocessed / "half.npz", "half")
-    assert plan_networks(work, PLAN, 1) == read_plan(work)
-    assert plans == [(45, NNUNET_SPLITS)]
-    assert [path.name for path in work.preprocessed.iterdir()] == ["45.npz"]
 
 
 @pytest.mark.parametrize("missing", [WorkFolders.raw_mask, WorkFolders.probabilities])

@@ -1,6 +1,6 @@
-"""Measure phantom patients on coarse reference masks without rendering whole scans: 0.1 s a patient.
+"""Measure phantom patients on coarse reference masks without rendering whole scans.
 
-Lesions are painted with their own surfaces on a grid of 3 mm, in soft tissue, and with the blur and bias of the
+Lesions are painted with their own surfaces on a grid of 4 mm, in soft tissue, and with the blur and bias of the
 centre's PET; the rest of the body, noise and artefacts are left out.
 """
 
@@ -25,7 +25,7 @@ from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.lesions import Surface
 from rehearsal.phantoms.rendering import CORE_HU, CORE_SUV_SHARE, FWHM_TO_SIGMA
 
-SPACING_MM: Final = 3.0
+SPACING_MM: Final = 4.0
 MARGIN_MM: Final = 15.0
 TISSUE_HU, TISSUE_SUV = 45.0, 1.5
 TRAINING_CENTRES: Final = tuple(centre for centre in CENTRES if centre.code not in UNSEEN_CENTRES)

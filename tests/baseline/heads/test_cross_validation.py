@@ -6,8 +6,6 @@ differ.
 
 from __future__ import annotations
 
-import json
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +13,12 @@ import numpy as np
 import pytest
 
 from algorithm.heads.documents import LinearHead
-from baseline.heads.cohort import HeadCohort, Outcomes, area_under_curve, balanced_accuracy, c_index
+from baseline.heads.cohort import HeadCohort, Outcomes, area_under_curve, c_index
 from baseline.heads.cross_validation import (
     HeldOutPredictions,
     compute_metric,
     cross_validate_by_centre,
     cross_validate_nested,
-    cross_validate_targets,
     predict_held_out,
 )
 from baseline.heads.fitting import fit_target
@@ -245,38 +242,3 @@ def _shift_centres(cohort: HeadCohort) -> HeadCohort:
         features.loc[number, off[code]] += 40
     days = cohort.outcomes.times_days * np.exp([pace[code] for code in cohort.centres])
     return replace(cohort, features=features, outcomes=Outcomes(cohort.outcomes.values, days))
-
-
-# The record
-
-
-def test_the_record_is_complete_and_plain_json(phantoms: tuple[Cohorts, np.ndarray]) -> None:
-    cohort = phantoms[0]["hpv"].pick(np.arange(120))
-    quick = replace(with_families(HPV, LOGISTIC[:1]), comparators={"clinical": HPV.comparators["clinical"]})
-    document = cross_validate_targets([(quick, cohort)], 3, {}).as_json()
-    assert json.loads(json.dumps(document, allow_nan=False)) == document
-    record = document["hpv"]
-    assert [row["id"] for row in record["patients"]] == list(cohort.ids)
-    for kind, folds in (("nested", 5), ("leave_one_centre_out", len(set(cohort.centres)))):
-        scored = record[kind]
-        assert len(scored["folds"]) == folds
-        assert len(scored["score"]) == len(scored["probability"]) == len(scored["fold_of_patient"]) == 120
-        positive = np.array(scored["positive"])
-        assert scored["balanced_accuracy"] == pytest.approx(balanced_accuracy(cohort.outcomes, positive))
-        assert set(scored["comparators"]["clinical"]) == {
-            "balanced_accuracy", "by_centre", "score", "positive", "probability",
-        }  # fmt: skip
-        assert set(scored["by_centre"]) == set(cohort.centres)
-        assert all(math.isfinite(fold["threshold"]) for fold in scored["folds"])
-        assert all("tobacco" in fold["coefficients"] for fold in scored["folds"])
-    held_out = record["leave_one_centre_out"]["folds"][0]["held_out"]
-    assert {name.split("-")[0] for name in held_out} == {sorted(set(cohort.centres))[0]}
-
-
-def test_a_small_cohort_gets_reasons_instead_of_figures(phantoms: tuple[Cohorts, np.ndarray]) -> None:
-    cohort = phantoms[0]["rfs"].pick(np.arange(12))
-    events = (np.arange(12) < 2).astype(int)
-    few = replace(cohort, centres=("CHUM",) * 12, outcomes=Outcomes(events, cohort.outcomes.times_days))
-    record = cross_validate_targets([(with_families(RFS, [FEW]), few)], 0, {}).as_json()["rfs"]
-    assert record["nested"] == {"why_not": "rfs: 2 training patients with a relapse, expected at least 3"}
-    assert record["leave_one_centre_out"] == {"why_not": "rfs: 1 centre, expected at least 2 to leave one out"}

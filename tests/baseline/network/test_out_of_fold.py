@@ -19,7 +19,7 @@ from algorithm.network.package import load_package
 from algorithm.network.passes import Passes
 from algorithm.network.preprocessing import normalise
 from algorithm.network.tiles import NetworkImage, Pass
-from baseline.network.out_of_fold import OutOfFoldRun, _list_passes, segment_out_of_fold
+from baseline.network.out_of_fold import OutOfFoldRun, segment_out_of_fold
 from baseline.release.cases import ReleaseCase, image_path, label_path
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
@@ -212,20 +212,6 @@ def test_networks_with_the_scale_of_whole_scans_see_the_whole_scan(
     scans.clear()
     segment_out_of_fold(cohort[1], cohort[0], OutOfFoldRun(lambda: tiny_package, None, "other networks", "cpu"))
     assert scans == [None] * 2
-
-
-@pytest.mark.parametrize(
-    ("package", "fold", "expected"),
-    [("tiny_package", 1, [1]), ("pair_package", 0, [0, 1]), ("pair_package", 1, [2, 3])],
-)
-def test_the_held_out_fold_of_every_member(
-    package: str, fold: int, expected: list[int], request: pytest.FixtureRequest
-) -> None:
-    """Only the networks of the held-out fold are used: the pair holds U-Net 0, SegResNet 0, U-Net 1 and SegResNet 1.
-    Both packages may be mirrored along x.
-    """
-    networks = Networks(load_package(request.getfixturevalue(package)))
-    assert _list_passes(fold, networks) == [Pass(number, axes) for axes in ((), (2,)) for number in expected]
 
 
 def test_a_new_feature_is_measured_on_stored_masks_without_networks(

@@ -23,6 +23,13 @@ from tests.baseline.network.conftest import PATIENTS, plan_noise, write_raw
 from tests.baseline.prepared import make_planned_work
 
 PLAN = NetworkPlan(spacing_mm=(2.0, 2.0, 4.0))
+# B-1 has no reference mask, so it is on neither side of nnU-Net's splits.
+NNUNET_SPLITS = [
+    {"train": ["A-2"], "val": ["A-1"]},
+    {"train": ["A-1"], "val": ["A-2"]},
+    {"train": [], "val": ["A-1", "A-2"]},
+    {"train": ["A-1", "A-2"], "val": []},
+]
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +39,7 @@ def preprocessed_plans(monkeypatch: pytest.MonkeyPatch) -> list[NetworkPlan]:
 
     def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: Sequence[Any], jobs: int) -> None:
         print("2D U-Net configuration")
-        del splits, jobs
+        assert splits == NNUNET_SPLITS
         plans.append(plan)
         write_text(work.preprocessed / f"image_{len(plans)}.b2nd", "preprocessed")
 
@@ -41,8 +48,9 @@ def preprocessed_plans(monkeypatch: pytest.MonkeyPatch) -> list[NetworkPlan]:
 
 
 def test_another_plan_replaces_the_images(tmp_path: Path, preprocessed_plans: list[NetworkPlan]) -> None:
-    """Repeating the same plan does nothing."""
+    """Repeating the same plan does nothing. `plan.json` is written last: without it nnU-Net was interrupted."""
     work = make_planned_work(tmp_path)
+    write_text(work.preprocessed / "half.npz", "half")
     for plan in (PLAN, PLAN, PLAN.with_options(base_features=32)):
         plan_networks(work, plan, 1)
     assert [plan.base_features for plan in preprocessed_plans] == [16, 32]
@@ -63,18 +71,28 @@ def test_other_images_end_a_plan_without_a_network(tmp_path: Path, preprocessed_
         plan_networks(work, PLAN, 1)
 
 
-def test_a_refusal_names_each_option_with_both_values(tmp_path: Path) -> None:
-    """Presets are named instead of their options."""
+def read_files(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """Read every file and folder with its modification time and content."""
+    return {path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("checkpoint", ["latest", "best", "final"])
+def test_a_plan_with_a_checkpoint_is_final(
+    tmp_path: Path, checkpoint: str, preprocessed_plans: list[NetworkPlan]
+) -> None:
+    """Refusing another plan names each option with both values, a preset instead of its options, and changes no file."""
     work = make_planned_work(tmp_path)
     plan_networks(work, PLAN, 1)
-    write_text(work.fold(0) / "checkpoint_latest.pth", "network")
-    message = (
-        r"trained with --preset short, now nnunet, --memory-gb 0\.3, now 8\.0, --base-features 16, now 32 and 6 more"
-    )
+    write_text(work.fold(0) / f"checkpoint_{checkpoint}.pth", "network")
+    before = read_files(tmp_path)
+    message = r"with --preset short, now nnunet, --memory-gb 0\.3, now 8\.0, --base-features 16, now 32 and 6 more"
     with pytest.raises(HecktorError, match=message):
         plan_networks(work, PRESETS["nnunet"], 1)
     with pytest.raises(HecktorError, match=r"trained with --mirror-axes 2, now 0 1, expected the same"):
         plan_networks(work, PLAN.with_options(mirror_axes=(0, 1)), 1)
+    assert plan_networks(work, PLAN, 1) == PLAN
+    assert read_files(tmp_path) == before
+    assert len(preprocessed_plans) == 1
     splits = read_json(work.splits_json)
     write_json(work.splits_json, splits | {"seed": 3, "folds": [["A-1"], ["A-2"], ["B-1"]]})
     with pytest.raises(HecktorError, match=r"trained with other images or splits"):
@@ -101,9 +119,7 @@ def test_starting_weights_after_the_training(tmp_path: Path, preprocessed_plans:
     write_text(last, "network")
     (tmp_path / "copy.pth").unlink()
     plan_networks(work, copied, 1)
-    with pytest.raises(
-        HecktorError, match=r"a network has been trained with --starting-weights \w{12}, now \w{12}, exp"
-    ):
+    with pytest.raises(HecktorError, match=r"been trained with --starting-weights \w{12}, now \w{12}, exp"):
         plan_networks(work, other_plan, 1)
     assert len(preprocessed_plans) == 1
 

@@ -133,33 +133,24 @@ def test_two_backbones_on_the_same_data(work: WorkFolders) -> None:
             assert network(torch.zeros(1, 2, 16, 16, 16)).shape == (1, 3, 16, 16, 16)
 
 
-@pytest.mark.parametrize(
-    ("patch", "down", "up"),
-    [([128, 96, 160], [1, 2, 2, 4], [1, 1, 1]), ([28, 64, 64], [1, 2, 2], [1, 1]), ([64, 6, 64], [1, 2], [1])],
-)
-def test_segresnet_is_as_deep_as_the_patch_allows(patch: list[int], down: list[int], up: list[int]) -> None:
-    """28 = 4 x 7 is halved twice, 6 = 2 x 3 once."""
-    arguments = design(8, patch)["arch_kwargs"]
-    assert (arguments["blocks_down"], arguments["blocks_up"]) == (down, up)
-
-
-def design(filters: int, patch: list[int]) -> dict[str, Any]:
-    design_network = BACKBONES["segresnet"].design
-    assert design_network is not None
-    return design_network(filters, patch)
-
-
-def test_segresnet_of_an_odd_patch() -> None:
+def test_segresnet_is_as_deep_as_the_patch_allows() -> None:
+    """128, 96 and 160 can be halved three times, 28 = 4 x 7 twice, and 6 = 2 x 3 once."""
+    design = BACKBONES["segresnet"].design
+    assert design is not None
+    for patch, down, up in (
+        ([128, 96, 160], [1, 2, 2, 4], [1, 1, 1]), ([28, 64, 64], [1, 2, 2], [1, 1]), ([64, 6, 64], [1, 2], [1]),
+    ):  # fmt: skip
+        arguments = design(8, patch)["arch_kwargs"]
+        assert (arguments["blocks_down"], arguments["blocks_up"]) == (down, up)
     with pytest.raises(HecktorError, match=r"^--backbones segresnet: the planned patch is \[7, 8, 8\]"):
         design(8, [7, 8, 8])
 
 
 def test_a_package_names_no_folder() -> None:
     assert NetworkPlan(starting_weights="/home/me/a.pth").to_record()["starting_weights"] == "a.pth"
-    assert NetworkPlan().to_record() == {**NetworkPlan().identity(), "starting_weights": None}
 
 
-def test_any_option_makes_another_plan() -> None:
+def test_any_option_makes_another_plan_and_is_stored(tmp_path: Path) -> None:
     """Starting weights count only by their digest."""
     plan, full = NetworkPlan(), dict(PRESETS["nnunet"])
     changes = {name: value for name, value in full.items() if value != getattr(plan, name)}
@@ -171,15 +162,11 @@ def test_any_option_makes_another_plan() -> None:
     assert changes.keys() == full.keys() - {"starting_weights"}
     plans = [plan, *(plan.with_options(**{name: value}) for name, value in changes.items())]
     assert len({json.dumps(plan.identity(), sort_keys=True) for plan in plans}) == len(plans)
-    assert plan.with_options(starting_weights="/a.pth").identity() == plan.identity()
-
-
-@pytest.mark.parametrize("plan", [*PRESETS.values(), NetworkPlan(batch_size=3, trainer="a:B", mirror_axes=())])
-def test_a_plan_is_stored_whole(tmp_path: Path, plan: NetworkPlan) -> None:
-    work = WorkFolders(tmp_path)
-    store_plan(work, "any", plan)
-    assert read_plan(work) == plan
-    assert json.loads(work.plan_json.read_text())["plan"].keys() == dict(plan).keys()
+    for number, plan in enumerate(plans):
+        work = WorkFolders(tmp_path / str(number))
+        store_plan(work, "any", plan)
+        assert read_plan(work) == plan
+    assert NetworkPlan(starting_weights="/a.pth").identity() == NetworkPlan().identity()
 
 
 def test_an_older_plan_has_the_scale_of_each_image(tmp_path: Path) -> None:
@@ -191,21 +178,18 @@ def test_an_older_plan_has_the_scale_of_each_image(tmp_path: Path) -> None:
     assert older == NetworkPlan(pet_scale="image")
     assert older.to_record()["pet_scale"] == "image"
     assert describe_differences(older, NetworkPlan()) == "pet_scale image, now fixed"
-    assert describe_differences(PRESETS["nnunet"].with_options(batch_dice=None), PRESETS["nnunet"]) == (
-        "batch_dice None, now True"
-    )
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"key": "a", "plan": {"epochs": "many"}}, r'^plan\.json\.plan\.epochs: found "many", expected a whole number'),
-        ({"key": "a", "plan": {"enhance": []}}, r"^plan\.json\.plan\.enhance: found \[\], expected no such key"),
+        ({"epochs": "many"}, r'^plan\.json\.plan\.epochs: found "many", expected a whole number'),
+        ({"enhance": []}, r"^plan\.json\.plan\.enhance: found \[\], expected no such key"),
     ],
 )
 def test_unusable_plans(tmp_path: Path, content: dict[str, Any], message: str) -> None:
     work = WorkFolders(tmp_path)
-    write_json(work.plan_json, content)
+    write_json(work.plan_json, {"key": "a", "plan": content})
     with pytest.raises(HecktorError, match=message):
         read_plan(work)
 
@@ -241,18 +225,12 @@ def test_defaults_of_prepare() -> None:
         ("", NetworkPlan()),
         ("--preset nnunet", PRESETS["nnunet"]),
         ("--epochs 3 --preset resenc-l --batch-size 4", PRESETS["resenc-l"].with_options(epochs=3, batch_size=4)),
-        ("--learning-rate 0.1", NetworkPlan(learning_rate=0.1)),
         ("--mirror-axes 2 0 0", NetworkPlan(mirror_axes=(0, 2))),
         ("--preset nnunet --mirror-axes", PRESETS["nnunet"].with_options(mirror_axes=())),
         ("--backbones segresnet unet", BOTH),
-        ("--channels mean", NetworkPlan(channels="mean")),
         ("--dimensions 2 --channels PET", NetworkPlan(dimensions=2, channels="PET")),
         ("--trainer nnUNetTrainerNoDA", NetworkPlan(trainer="nnUNetTrainerNoDA", learning_rate=None)),
-        ("--pet-dropout 0.2", NetworkPlan(pet_dropout=0.2)),
-        (
-            "--trainer mine:Trainer --learning-rate 0.1 --starting-weights /b.pth",
-            NetworkPlan(trainer="mine:Trainer", learning_rate=0.1, starting_weights="/b.pth"),
-        ),
+        ("--trainer mine:Trainer --learning-rate 0.1", NetworkPlan(trainer="mine:Trainer", learning_rate=0.1)),
         (
             "--starting-weights /b.pth --starting-parts decoder encoder --starting-stem zero",
             NetworkPlan(starting_weights="/b.pth", starting_parts=("encoder", "decoder"), starting_stem="zero"),
@@ -281,7 +259,6 @@ def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path
     [
         ("--channels PET --pet-dropout 0.1", r"^--pet-dropout: found with --channels PET, expected one of them$"),
         ("--starting-parts encoder", r"^--starting-parts: found without --starting-weights, expected both$"),
-        ("--channels CT --pet-dropout 0.1", r"^--pet-dropout: found with --channels CT, expected one"),
         ("--dimensions 2 --backbones unet segresnet", r"^--backbones: found with --dimensions 2, expected one of"),
     ],
 )

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as nnunet_trainer
 from safetensors.torch import load_file
 
@@ -26,7 +25,7 @@ from baseline.network.checkpoint import load_starting_weights
 from baseline.network.nnunet import check_trainer
 from baseline.network.patches import end_workers, set_environment
 from baseline.network.planning import write_plans
-from baseline.network.trainer import AbsentPet, add_pet_dropout, compute_absent_pet, seed_workers
+from baseline.network.trainer import compute_absent_pet, seed_workers
 from baseline.work import WorkFolders
 from contract.archives import pack
 from contract.errors import HecktorError, OutputError
@@ -102,15 +101,6 @@ def test_training_starts_from_a_checkpoint(
         load_starting_weights(segresnet, PLAN.with_options(starting_weights=str(path)), 0, "conv_final")
 
 
-def test_a_layer_of_another_shape_is_named(make_trainer: MakeTrainer, tmp_path: Path) -> None:
-    network = make_trainer(UNET).network
-    name = next(iter(network.state_dict()))
-    torch.save({"network_weights": {**network.state_dict(), name: torch.zeros(1)}}, tmp_path / "other.pth")
-    plan = UNET.with_options(starting_weights=str(tmp_path / "other.pth"))
-    with pytest.raises(HecktorError, match=rf"^--starting-weights: other\.pth: {name} of shape \(1,\) instead of"):
-        load_starting_weights(network, plan, 0, "seg_layers")
-
-
 def test_a_checkpoint_that_runs_code_is_refused(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     torch.save({"network_weights": {}, "more": Path}, tmp_path / "code.pth")
     plan = UNET.with_options(starting_weights=str(tmp_path / "code.pth"))
@@ -181,21 +171,16 @@ def test_the_users_trainer_wins_over_the_plans_recipe(make_trainer: MakeTrainer)
     ("name", "message"),
     [
         ("nowhere:Mine", "nowhere:Mine (No module named 'nowhere')"),
-        ("my_trainers:Missing", "my_trainers:Missing (module 'my_trainers' has no attribute 'Missing')"),
+        ("my_trainers:MINE", "my_trainers:MINE (module 'my_trainers' has no attribute 'MINE')"),
         ("my_trainers", "my_trainers, which is not a trainer"),
         ("nnUNetTrainer", "nnUNetTrainer, which is not a trainer"),
         (":Mine", ":Mine (Empty module name)"),
         ("my_trainers:Other", "my_trainers:Other, which is not a trainer"),
-        ("my_trainers:nnUNetTrainer", "my_trainers:nnUNetTrainer, which is not a trainer"),
-        ("my_trainers:MINE", "my_trainers:MINE (module"),
     ],
 )
 def test_invalid_trainers(noise_work: WorkFolders, name: str, message: str) -> None:
     expected = re.escape(f"--trainer: found {message}")
-    with pytest.raises(
-        HecktorError,
-        match=rf"^{expected}.*expected a variant of nnU-Net's by name, such as nnUNetTrainerNoDA, or module:Class",
-    ):
+    with pytest.raises(HecktorError, match=rf"^{expected}.*expected a variant of nnU-Net's by name, such as nnUNetTr"):
         check_trainer(PLAN.with_options(trainer=name))
 
 
@@ -219,21 +204,19 @@ def test_a_variant_without_augmentation(make_trainer: MakeTrainer) -> None:
         ({"trainer": "nnUNetTrainerAdam3en4"}, 3e-4),
         ({"trainer": "nnUNetTrainerAdam3en4", "learning_rate": 0.02}, 0.02),
         ({"trainer": "nnUNetTrainerAdam"}, 1e-3),
-        ({"learning_rate": 0.02}, 0.02),
     ],
 )
 def test_a_trainers_own_learning_rate_wins_unless_the_plan_states_a_rate(
     make_trainer: MakeTrainer, options: dict[str, Any], rate: float
 ) -> None:
-    """`short` has the learning rate 0.001. All optimisers are AdamW; the optimiser of nnU-Net's variants has `amsgrad`."""
+    """`short` has the learning rate 0.001. The variants' AdamW has `amsgrad`."""
     optimiser = make_trainer(UNET.with_options(**options)).optimizer
     assert type(optimiser) is torch.optim.AdamW
     assert optimiser.param_groups[0]["lr"] == rate
-    assert optimiser.param_groups[0]["amsgrad"] is ("trainer" in options)
+    assert optimiser.param_groups[0]["amsgrad"]
 
 
 def test_pet_dropout_with_a_variant_that_has_its_own_augmentation(noise_work: WorkFolders) -> None:
-    check_trainer(UNET.with_options(trainer="nnUNetTrainerDiceTopK10Loss", pet_dropout=0.1))
     with pytest.raises(HecktorError, match=r"^--pet-dropout: found with nnUNetTrainerNoDA, which replaces the augment"):
         check_trainer(UNET.with_options(trainer="nnUNetTrainerNoDA", pet_dropout=0.1))
 
@@ -248,16 +231,8 @@ def test_an_absent_pet_is_what_inference_makes_of_it(scheme: str, value: float) 
     assert (normalise((nothing, nothing), package)[1] == value).all()
 
 
-def test_the_dropout_comes_last() -> None:
-    """No later transform can change the channel."""
-    first = ComposeTransforms([])
-    *before, last = add_pet_dropout(ComposeTransforms([first]), 0.2, 0.0).transforms
-    assert before == [first]
-    assert last.apply_probability == 0.2
-    assert isinstance(last.transform, AbsentPet)
-
-
 def test_the_trainer_draws_patches_without_pet(make_trainer: MakeTrainer) -> None:
+    """The dropout comes last, so that no other transform changes the channel."""
     for probability, absent in ((1.0, True), (0.0, False)):
         trainer = make_trainer(UNET.with_options(pet_dropout=probability))
         plans = trainer.plans_manager.plans
@@ -276,7 +251,7 @@ def test_a_fixed_scale_of_the_pet_in_training_and_inference(noise_work: WorkFold
 
     plans = read_json(noise_work.plans)
     statistics = {"mean": 0.0, "std": 50.0, "percentile_00_5": -500.0, "percentile_99_5": 500.0}
-    plans["foreground_intensity_properties_per_channel"] = {"0": statistics, "1": statistics}
+    plans[INTENSITIES_KEY] = {"0": statistics, "1": statistics}
     configuration = plans["configurations"]["3d_fullres"]
     assert configuration["normalization_schemes"] == ["CTNormalization", "CTNormalization"]
     images = [noise_work.raw / "imagesTr" / f"A-1_000{channel}.nii.gz" for channel in (0, 1)]
@@ -286,9 +261,7 @@ def test_a_fixed_scale_of_the_pet_in_training_and_inference(noise_work: WorkFold
     ct, pet = (read_volume(path, "float32").array for path in images)
     np.testing.assert_allclose(data[1], pet.clip(-500, 500) / 50, atol=1e-5)
     package: Any = SimpleNamespace(
-        configuration=configuration,
-        intensities=plans["foreground_intensity_properties_per_channel"],
-        channel_sources=(0, 1),
+        configuration=configuration, intensities=plans[INTENSITIES_KEY], channel_sources=(0, 1)
     )
     np.testing.assert_allclose(normalise((ct, pet), package), data, atol=1e-5)
     half = normalise((ct[:8], pet[:8]), package)  # another field of view
@@ -344,24 +317,17 @@ def restore_random_states() -> Iterator[None]:
 
 
 def test_the_seed_reproduces_every_batch_and_its_place() -> None:
-    """Workers take turns regardless of their speed."""
+    """Workers take turns regardless of their speed, and no two workers draw the same.
+
+    Three workers draw two batches in training and in validation, for three pairs of seed and epoch: 3 x 12 numbers of
+    each generator, all different.
+    """
     training, validation = draw_batches(seed=7, epoch=0)
     assert [number for number, _, _ in training] == [0, 1, 2, 0, 1, 2]
     assert draw_batches(seed=7, epoch=0) == [training, validation]
-
-
-def test_no_two_workers_draw_the_same() -> None:
-    """Three workers draw two batches in training and in validation, for two seeds and two epochs: 2 x 12 + 2 x 12
-    numbers of each generator, all different.
-    """
-    batches = [
-        batch
-        for seed, epoch in ((7, 0), (7, 20), (8, 0), (8, 20))
-        for loader_batches in draw_batches(seed, epoch)
-        for batch in loader_batches
-    ]
+    loaders = [training, validation, *draw_batches(7, 20), *draw_batches(8, 0)]
     for place in (1, 2):
-        assert len({batch[place] for batch in batches}) == len(batches) == 4 * 2 * 2 * WORKERS
+        assert len({batch[place] for batches in loaders for batch in batches}) == 3 * 2 * 2 * WORKERS
 
 
 def test_a_training_without_workers_goes_on_with_other_numbers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from algorithm.deadline import Deadline
+from algorithm.network import tiles
 from algorithm.network.backbones import build_untrained_network
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage
@@ -127,7 +129,7 @@ def set_nnunet_folders(folder: Path) -> Iterator[None]:
 
 
 def train_presets(folder: Path) -> dict[str, Path]:
-    """Return results by preset: two folds of the default U-Net, one of ResEnc-M, ResEnc-L and a SegResNet."""
+    """Return results by preset: two folds of the default U-Net, one of ResEnc-M and of a SegResNet."""
     with set_nnunet_folders(folder):
         from nnunetv2.experiment_planning.experiment_planners import default_experiment_planner
         from nnunetv2.experiment_planning.experiment_planners.residual_unets import residual_encoder_unet_planners
@@ -138,7 +140,6 @@ def train_presets(folder: Path) -> dict[str, Path]:
             "plain": train(plain, 2),
             "segresnet": train(plain, 1, "3d_segresnet"),
             "resenc_m": train(write_plans(residual_encoder_unet_planners.nnUNetPlannerResEncM, folder), 1),
-            "resenc_l": train(write_plans(residual_encoder_unet_planners.nnUNetPlannerResEncL, folder), 1),
         }
 
 
@@ -193,6 +194,16 @@ def edit_training(file: str, change: Callable[[Any], Any]) -> Callable[[Path], N
 def edit_dataset(**values: Any) -> Callable[[Path], None]:
     """Change values of `dataset.json`, as if the network had been trained with them."""
     return edit_training("dataset.json", lambda dataset: dataset.update(values))
+
+
+def use_float32(patch: pytest.MonkeyPatch) -> None:
+    """Use float32 on both sides: nnU-Net sums in half precision, and the algorithm may multiply in bfloat16."""
+    from nnunetv2.inference import predict_from_raw_data
+
+    in_float32 = functools.partial(predict_from_raw_data.compute_gaussian.__wrapped__, dtype=torch.float32)
+    patch.setattr(torch, "half", torch.float32)
+    patch.setattr(predict_from_raw_data, "compute_gaussian", functools.lru_cache(in_float32))
+    patch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
 
 
 # Packages of results

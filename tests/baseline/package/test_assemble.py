@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import shutil
 import tarfile
@@ -14,15 +13,15 @@ import pytest
 import torch
 
 from algorithm.cli import main as predict_main
-from algorithm.network import tiles
 from algorithm.network.package import load_package
 from contract.archives import unpack
 from contract.errors import run_main
 from contract.packages import PostprocessingRules
-from tests.baseline.package.nnunet_results import CPU, DATASET, TRANSPOSE, compute_logits, package
+from tests.baseline.package.nnunet_results import CPU, DATASET, TRANSPOSE, compute_logits, package, use_float32
 from tests.baseline.postprocessing.patients import make_record_json
+from tests.conftest import head_json
 
-HEAD = {"kind": "linear", "scale": "test", "intercepts": [0.5], "threshold": 0.0, "terms": []}
+HEAD = head_json(threshold=0.0)
 
 
 def compute_nnunet_logits(results: Path, folds: tuple[int, ...], data: np.ndarray) -> np.ndarray:
@@ -56,20 +55,12 @@ def prepare_segresnet(predictor: Any, results: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("preset", ["plain", "resenc_m", "resenc_l", "segresnet"])
+@pytest.mark.parametrize("preset", ["plain", "resenc_m", "segresnet"])
 def test_the_package_answers_as_nnunet_does(
     training_results: dict[str, Path], preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All folds and mirrors run over several tiles of an image that is no cube, with the coarse axis in the middle.
-
-    Both sides use float32: nnU-Net sums in half precision, and the algorithm may multiply in bfloat16.
-    """
-    from nnunetv2.inference import predict_from_raw_data
-
-    in_float32 = functools.partial(predict_from_raw_data.compute_gaussian.__wrapped__, dtype=torch.float32)
-    monkeypatch.setattr(torch, "half", torch.float32)
-    monkeypatch.setattr(predict_from_raw_data, "compute_gaussian", functools.lru_cache(in_float32))
-    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
+    """All folds and mirrors run over several tiles of an image that is no cube, with the coarse axis in the middle."""
+    use_float32(monkeypatch)
     assert package(training_results[preset], tmp_path / "model") == 0
     model = load_package(tmp_path / "model")
     data = np.random.default_rng(1).normal(0, 1, (2, 30, 13, 44)).astype(np.float32)
@@ -96,11 +87,8 @@ def test_axes_and_mirrors_are_the_patients(
     assert model.manifest.average == "logits"
     assert model.axes_of(0) == tuple(TRANSPOSE)
     assert list(model.patch_of(0)) == plans["configurations"]["3d_fullres"]["patch_size"]
-
-
-def test_images_that_prepare_made_are_not_resampled_again(training_results: dict[str, Path], tmp_path: Path) -> None:
-    assert package(training_results["plain"], tmp_path / "model", "--normalised-over", "region") == 0
-    assert load_package(tmp_path / "model").manifest.resampling == "grid"
+    assert package(training_results["plain"], tmp_path / "prepared", "--normalised-over", "region") == 0
+    assert load_package(tmp_path / "prepared").manifest.resampling == "grid"  # images of `hecktor train prepare`
 
 
 def test_the_archive_is_what_the_platform_unpacks(training_results: dict[str, Path], tmp_path: Path) -> None:
@@ -114,14 +102,15 @@ def test_the_archive_is_what_the_platform_unpacks(training_results: dict[str, Pa
     assert [path.name for path in archives[0].parent.iterdir()] == ["model.tar.gz"]
     with tarfile.open(archives[0]) as tar:
         members = tar.getmembers()
-    assert [member.name for member in members if member.isfile()] == [
-        "./fold_0.safetensors",
-        "./fold_1.safetensors",
-        "./heads/hpv.json",
-        "./heads/rfs.json",
-        "./manifest.json",
-        "./plans.json",
-    ]
+    names = (
+        "fold_0.safetensors",
+        "fold_1.safetensors",
+        "heads/hpv.json",
+        "heads/rfs.json",
+        "manifest.json",
+        "plans.json",
+    )
+    assert [member.name for member in members if member.isfile()] == [f"./{name}" for name in names]
     assert all(member.isfile() or member.isdir() for member in members)
     assert {(member.uid, member.gid, member.uname, member.mtime) for member in members} == {(0, 0, "", 0)}
     unpack(archives[0], tmp_path / "unpacked")
@@ -129,12 +118,8 @@ def test_the_archive_is_what_the_platform_unpacks(training_results: dict[str, Pa
     assert (model.manifest.name, model.manifest.purpose) == ("mine", "research; not a medical device")
     assert model.manifest.edition == "hecktor2025"
     assert sorted(model.heads) == ["hpv", "rfs"]
-    assert model.manifest.training == {
-        "trainer": "nnUNetTrainer",
-        "plans": "nnUNetPlans",
-        "folds": ["0", "1"],
-        "checkpoint": "final",
-    }
+    training = {"trainer": "nnUNetTrainer", "plans": "nnUNetPlans", "folds": ["0", "1"], "checkpoint": "final"}
+    assert model.manifest.training == training
 
 
 def test_chosen_folds_and_checkpoint(results: Path, tmp_path: Path) -> None:
@@ -157,11 +142,8 @@ def test_rules_on_lesions_come_from_postprocessing_json(
     manifest has no key.
     """
     rules = {"gtvn_volume_ml": 0.5, "largest_gtvp_only": True}
-    for name, content in (
-        ("whole", make_record_json(rules)),
-        ("plain", rules),
-        ("none", make_record_json({}, "no gain")),
-    ):
+    contents = {"whole": make_record_json(rules), "plain": rules, "none": make_record_json({}, "no gain")}
+    for name, content in contents.items():
         file = tmp_path / f"{name}.json"
         file.write_text(json.dumps(content))
         assert package(training_results["plain"], tmp_path / name, "--postprocessing", str(file)) == 0

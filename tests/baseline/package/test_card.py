@@ -136,48 +136,27 @@ def test_masks_behind_the_figures_are_of_one_fold(work: WorkFolders) -> None:
     assert held_out not in make_model_card(work, DESCRIPTION)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "limits", "sentence"),
-    [
-        (
-            "CTNormalization",
-            (-1e6, 1e6),
-            "on a fixed scale: SUV, minus 6.50, divided by 4.25, as in the lesions of all",
-        ),
-        (
-            "CTNormalization",
-            (0.75, 22.0),
-            "on a fixed scale: SUV, clipped to SUV 0.75 to 22.00, minus 6.50, divided by",
-        ),
-        ("ZScoreNormalization", (0.75, 22.0), "minus its mean, divided by its standard deviation in each image."),
-    ],
-)
-def test_the_scale_of_the_pet(work: WorkFolders, scheme: str, limits: tuple[float, float], sentence: str) -> None:
-    low, high = limits
-    pet = {"mean": 6.5, "std": 4.25, "percentile_00_5": low, "percentile_99_5": high}
-    configuration = {"normalization_schemes": ["CTNormalization", scheme]}
-    plans = {"foreground_intensity_properties_per_channel": {"1": pet}, "configurations": {"3d_fullres": configuration}}
-    write_json(work.plans, plans)
-    assert f"The networks see the PET {sentence}" in make_model_card(work, DESCRIPTION)
-
-
-def test_the_scale_of_the_pet_comes_from_the_configuration(work: WorkFolders) -> None:
+def test_the_scale_of_the_pet(work: WorkFolders) -> None:
     """Intensities of the configuration replace the plans' intensities. A network that sees the CT twice has no PET."""
-    limits = {"percentile_00_5": -1e6, "percentile_99_5": 1e6}
-    plans: dict[str, Any] = {
-        "foreground_intensity_properties_per_channel": {"1": {"mean": 6.5, "std": 4.25, **limits}},
-        "configurations": {
-            "3d_fullres": {
-                "normalization_schemes": ["CTNormalization"] * 2,
-                "foreground_intensity_properties_per_channel": {"1": {"mean": 3.0, "std": 2.0, **limits}},
-            }
-        },
-    }
-    write_json(work.plans, plans)
-    assert "SUV, minus 3.00, divided by 2.00, as in" in make_model_card(work, DESCRIPTION)
-    plans["configurations"]["3d_fullres"]["channels"] = [0, 0]
-    write_json(work.plans, plans)
-    assert "The networks see the PET" not in make_model_card(work, DESCRIPTION)
+    pet = {"mean": 6.5, "std": 4.25, "percentile_00_5": 0.75, "percentile_99_5": 22.0}
+    unlimited = {"mean": 3.0, "std": 2.0, "percentile_00_5": -1e6, "percentile_99_5": 1e6}
+    key, schemes = "foreground_intensity_properties_per_channel", ["CTNormalization"] * 2
+    for configuration, sentence in (
+        (
+            {},
+            "on a fixed scale: SUV, clipped to SUV 0.75 to 22.00, minus 6.50, divided by 4.25, as in the lesions of all",
+        ),
+        ({key: {"1": unlimited}}, "on a fixed scale: SUV, minus 3.00, divided by 2.00, as in"),
+        (
+            {"normalization_schemes": ["CTNormalization", "ZScoreNormalization"]},
+            "minus its mean, divided by its standard",
+        ),
+        ({"channels": [0, 0]}, ""),
+    ):
+        configurations = {"3d_fullres": {"normalization_schemes": schemes, **configuration}}
+        write_json(work.plans, {key: {"1": pet}, "configurations": configurations})
+        text = make_model_card(work, DESCRIPTION)
+        assert f"The networks see the PET {sentence}" in text if sentence else "The networks see the PET" not in text
 
 
 def test_figures_with_their_intervals(work: WorkFolders) -> None:
@@ -249,22 +228,16 @@ def test_stages_and_a_time(work: WorkFolders) -> None:
     assert "The order of patients transfers to new centres, days do not" in text
 
 
-def test_a_description_fills_in_what_it_leaves_out(tmp_path: Path) -> None:
+def test_descriptions(tmp_path: Path) -> None:
+    """What a description leaves out has a default; unknown keys and empty values are refused."""
     path = tmp_path / "description.json"
     write_json(path, {"licence": "CC-BY-4.0"})
     assert read_description(path) == {**DEFAULTS, "licence": "CC-BY-4.0"}
     assert read_description(None) == DEFAULTS
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ({"license": "MIT"}, r'^description\.json\.license: found "MIT", expected no such key'),
-        ({"name": " "}, r'^description\.json\.name: found " ", expected'),
-    ],
-)
-def test_a_description_that_cannot_be_used(tmp_path: Path, content: Any, says: str) -> None:
-    path = tmp_path / "description.json"
-    write_json(path, content)
-    with pytest.raises(InputError, match=says):
-        read_description(path)
+    for content, message in (
+        ({"license": "MIT"}, r'license: found "MIT", expected no such'),
+        ({"name": " "}, 'name: found " "'),
+    ):
+        write_json(path, content)
+        with pytest.raises(InputError, match=rf"^description\.json\.{message}"):
+            read_description(path)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from algorithm.network import tiles
-from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from algorithm.predictor import Predictor
 from baseline.package.check import compute_dice, main
-from contract import labels
 from contract.errors import HecktorError
-from contract.images.volumes import Volume, read_volume, write_mask, write_volume
-from contract.io.files import read_json, write_json
-from contract.packages import make_file_entry
-from tests.algorithm.edition import EDITION
-from tests.algorithm.test_exactness import KINDS, predict_by_nnunet, write_scanned_case
+from contract.images.volumes import Volume, read_header, read_volume, write_mask, write_volume
+from contract.io.files import write_json
 from tests.conftest import CaseFolder
 
 DATASET = {
@@ -37,18 +31,34 @@ def test_dice_of_masks() -> None:
     assert compute_dice(first & ~first, second & ~second) is None
 
 
-@pytest.fixture
-def folders(case_folder: CaseFolder, tiny_package: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """Write images of the case A with nnU-Net's names, and the model's own mask as if nnU-Net had written it."""
-    images, masks = tmp_path / "imagesTs", tmp_path / "masks"
-    write_volume(images / "A_0000.nii.gz", case_folder.ct)
-    write_volume(images / "A_0001.nii.gz", case_folder.pet)
-    prediction = Predictor(tiny_package, device="cpu").predict_files(images / "A_0000.nii.gz")
-    assert prediction.mask is not None
-    assert prediction.mask.any()
-    write_mask(masks / "A.nii.gz", prediction.mask, prediction.geometry)
+@pytest.fixture(scope="module")
+def whole_scan(tiny_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write images of the case A with nnU-Net's names, and the model's own mask as if nnU-Net had written it.
+
+    The scan is longer than the region of head and neck, and nnU-Net segments all of it.
+    """
+    root = tmp_path_factory.mktemp("check")
+    images, masks, case = root / "imagesTs", root / "masks", CaseFolder(root)
+    for number, volume in enumerate((case.ct, case.pet)):
+        x, y, z = volume.geometry.size
+        whole = Volume(np.tile(volume.array, (4, 1, 1)), replace(volume.geometry, size=(x, y, 4 * z)))
+        write_volume(images / f"A_{number:04}.nii.gz", whole)
+    whole_mask, region_mask = (
+        Predictor(tiny_package, device="cpu", whole_scan=whole_scan).predict_files(images / "A_0000.nii.gz").mask
+        for whole_scan in (True, False)
+    )
+    assert whole_mask is not None
+    assert (whole_mask != region_mask).any()
+    write_mask(masks / "A.nii.gz", whole_mask, read_header(images / "A_0000.nii.gz").geometry)
     write_json(masks / "dataset.json", DATASET)
-    return images, masks
+    return root
+
+
+@pytest.fixture
+def folders(whole_scan: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """Copy images and masks, which tests may change."""
+    images, masks = (shutil.copytree(whole_scan / name, tmp_path / name) for name in ("imagesTs", "masks"))
+    return Path(images), Path(masks)
 
 
 def run_check(package: Path, folders: tuple[Path, Path], *options: str) -> int:
@@ -111,9 +121,9 @@ def test_folders_that_cannot_be_compared_are_named(
             run_check(tiny_package, folders)
         return str(error.value)
 
-    write_mask(path, mask.array[1:], mask.geometry.crop((0, 0, 1), (mask.geometry.size[0], mask.geometry.size[1], 19)))
+    write_mask(path, mask.array[1:], mask.geometry.crop((0, 0, 1), (24, 24, 79)))
     assert read_error().startswith(
-        "A.nii.gz: size (24, 24, 19) against (24, 24, 20), expected the grid of A_0000.nii.gz"
+        "A.nii.gz: size (24, 24, 79) against (24, 24, 80), expected the grid of A_0000.nii.gz"
     )
     write_mask(path, mask.array * 0, mask.geometry)
     (masks / "dataset.json").rename(tmp_path / "dataset.json")
@@ -133,38 +143,3 @@ def test_a_training_without_the_ct(tiny_package: Path, folders: tuple[Path, Path
     write_json(folders[1] / "dataset.json", DATASET | {"channel_names": {"0": "PET"}})
     with pytest.raises(HecktorError, match="images of a training that sees only the PET, expected a training with"):
         run_check(tiny_package, folders)
-
-
-@pytest.mark.slow
-def test_a_packaged_model_agrees_with_nnunets_predictor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], record_property: Any
-) -> None:
-    """Packaged as a stock training of whole scans, the shipped networks agree with nnU-Net's own predictor.
-
-    The scan ends 19 mm above the region of head and neck, so nnU-Net's tiles are only the tiles of the whole scan.
-    """
-    case, model = write_scanned_case(tmp_path / "case", (86, 86, 110), 2.5), tmp_path / "model"
-    shutil.copytree(DEFAULT_PACKAGE, model)
-    plans, manifest = read_json(model / "plans.json"), read_json(model / "manifest.json")
-    for kind in KINDS:
-        plans["configurations"][manifest["configuration"]] |= {
-            f"resampling_fn_{kind}": "resample_torch_fornnunet",
-            f"resampling_fn_{kind}_kwargs": {"is_seg": kind == "seg"},
-        }
-    write_json(model / "plans.json", plans)
-    manifest["files"]["plans.json"] = make_file_entry(model / "plans.json")
-    changes = {"average": "logits", "resampling": "nnunet", "normalised_over": "scan"}
-    write_json(model / "manifest.json", manifest | changes)
-    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
-    images, masks = tmp_path / "imagesTs", tmp_path / "masks"
-    images.mkdir()
-    for number, name in enumerate(("ct", "pet")):
-        path = next(EDITION.inputs[name].path_under(case).glob("*.mha"))
-        shutil.copy(path, images / f"A_{number:04}.mha")
-    write_mask(masks / "A.mha", predict_by_nnunet(case, model), read_volume(images / "A_0000.mha").geometry)
-    write_json(masks / "dataset.json", DATASET)
-    assert run_check(model, (images, masks)) == 0
-    row = capsys.readouterr().out.splitlines()[-2].split()  # nnU-Net prints, too
-    for name, dice in zip(labels.LESIONS, row[1:], strict=True):
-        record_property(name, dice)
-        assert float(dice) >= 0.995

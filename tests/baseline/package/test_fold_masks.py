@@ -12,10 +12,10 @@ from baseline.cli import main
 from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.images.volumes import write_mask
+from contract.images.volumes import read_volume, write_mask
 from contract.io.files import read_json
 from tests.baseline.package.nnunet_results import edit_training
-from tests.baseline.test_given_masks import make_block
+from tests.baseline.prepared import make_block
 
 
 def run_heads(work: WorkFolders, results: Path, *options: str) -> None:
@@ -24,18 +24,17 @@ def run_heads(work: WorkFolders, results: Path, *options: str) -> None:
 
 @pytest.mark.slow
 def test_masks_of_nnunets_own_validation(
-    work_and_masks: tuple[WorkFolders, Path], results: Path, capsys: pytest.CaptureFixture[str]
+    work_with_heads: tuple[WorkFolders, Path], results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Features equal the features of the same masks by `--masks`. In this training GTVp has number 2 and GTVn number 1."""
-    work, masks = work_and_masks
-    assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1"]) == 0
+    work, masks = work_with_heads
     rows = read_json(work.features_json)["result"]
     edit_training("dataset.json", lambda dataset: dataset["labels"].update(GTVp=2, GTVn=1))(results)
     for number, case in enumerate(read_cases(work)):
-        mask, grid = make_block(case)
+        mask = read_volume(next(masks.glob(f"{case.patient_id}.*")))
         path = results / f"fold_{number % 2}" / "validation" / f"{case.patient_id}.nii.gz"
         path.parent.mkdir(exist_ok=True)
-        write_mask(path, np.array([0, 2, 1], np.uint8)[mask], grid)
+        write_mask(path, np.array([0, 2, 1], np.uint8)[mask.array], mask.geometry)
     capsys.readouterr()
     run_heads(work, results, "--labels", "GTVp=2,GTVn=1")
     assert "fold_*/validation" in capsys.readouterr().out

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from nnunetv2.inference import predict_from_raw_data
 
 from algorithm.cli import main as predict
-from algorithm.network import tiles
 from contract.errors import ModelPackageError
 from contract.images.volumes import Volume, find_single_image, read_volume, write_volume
 from contract.io.files import read_json
 from contract.packages import read_manifest
-from tests.baseline.package.nnunet_results import CPU, DATASET, edit_checkpoint, edit_dataset, package, train_once
+from tests.baseline.package.nnunet_results import CPU, DATASET, edit_checkpoint, package, train_once, use_float32
 from tests.baseline.package.own_model import MODEL, package_model, write_model
 from tests.visits import EDITION, make_visits
 
@@ -82,10 +78,7 @@ def test_the_package_of_a_stock_nnunet_answers_as_it_does(
     """Three of the four channels are used in another order. Both sides use float32, so only near ties may differ: 1
     voxel in 10,000.
     """
-    in_float32 = functools.partial(predict_from_raw_data.compute_gaussian.__wrapped__, dtype=torch.float32)
-    monkeypatch.setattr(torch, "half", torch.float32)
-    monkeypatch.setattr(predict_from_raw_data, "compute_gaussian", functools.lru_cache(in_float32))
-    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
+    use_float32(monkeypatch)
     assert package(mr_results, tmp_path / "model", *MID_RT, "--channels", ORDER) == 0
     assert "note: ZScoreNormalization: normalised over the whole scan" in capsys.readouterr().out
     manifest = read_manifest(tmp_path / "model")
@@ -95,38 +88,6 @@ def test_the_package_of_a_stock_nnunet_answers_as_it_does(
     expected = predict_nnunet_mask(case, mr_results, tmp_path)
     assert min(np.bincount(expected.ravel(), minlength=3)) > 1000
     assert np.mean(mask != expected) < 1e-4
-
-
-TRAINED = "0 'noNorm', 1 'T2 before', 2 'mr_during'"
-UNKNOWN: dict[str, tuple[dict[str, str], str, str]] = {
-    "names": (
-        CHANNELS,
-        "",
-        (
-            f"dataset.json: channels {TRAINED}, expected names among {NAMES}, "
-            "or --channels NAME=0,NAME=1,NAME=2 with such names"
-        ),
-    ),
-    "too many": (
-        dict.fromkeys("01234", "T2"),
-        "",
-        (
-            f"dataset.json: channel_names {dict.fromkeys('01234', 'T2')}, "
-            f"expected channels 0, 1, ... with all or some of {NAMES}"
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", UNKNOWN)
-def test_channels_that_are_not_known(
-    mr_results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str
-) -> None:
-    names, order, message = UNKNOWN[fault]
-    results = Path(shutil.copytree(mr_results, tmp_path / mr_results.name))
-    edit_dataset(channel_names=names)(results)
-    assert package(results, tmp_path / "model", *MID_RT, *(["--channels", order] if order else [])) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == f"error: {message}"
 
 
 def test_a_task_is_needed_where_tasks_have_other_channels(

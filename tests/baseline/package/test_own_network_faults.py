@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +14,10 @@ import pytest
 
 from algorithm import Predictor
 from algorithm.cli import main as predict_main
+from algorithm.network.networks import HookFailedError
+from algorithm.network.preprocessing import normalise
 from contract.errors import ModelPackageError
+from contract.io.files import read_json
 from tests.baseline.package.own_model import MODEL, compute_logits, load_with_code, package_model, write_model
 
 
@@ -24,7 +27,7 @@ from tests.baseline.package.own_model import MODEL, compute_logits, load_with_co
         ("raise ValueError('no such layer')", r"ValueError: no such layer \(__init__.py, line 27\)"),
         (
             "return self.unet(patch)[:, :2]",
-            r"returns float32 of shape \(1, 2, 16, 16, 24\), expected a torch.Tensor of logits of shape",
+            r"returns float32 of shape \(1, 2, 16, 16, 24\), expected a torch.Tensor of",
         ),
         ("return self.unet(patch).argmax(1)", r"returns int64 of shape \(1, 16, 16, 24\)"),
         ("return self.unet(patch).numpy()", r"returns ndarray, expected a torch.Tensor of logits of shape"),
@@ -51,29 +54,12 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_after_a_fault_on_a_case_the_pet_threshold_answers(
-    tmp_path: Path, case_folder: Any, caplog: pytest.LogCaptureFixture, fault: str
+def test_a_fault_on_a_case_leaves_the_other_members(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
-    """If the network fails, Python and the command answer by the PET threshold, and log and run record say why."""
+    """Sound networks before or after the failing network give the answer, and the log says why it was left out."""
     line, message = FAULTS[fault]
     code, weights = write_model(tmp_path, change=("return self.unet(patch)", ON_A_CASE.format(line)))
-    package = package_model(tmp_path, code, weights)
-    case_folder.write()
-    prediction = Predictor(package, device="cpu", code=[code]).predict(case_folder.input)
-    assert prediction.record.segmented_by == "PET threshold"
-    assert f"no pass of the network ({'network my_model:Network: ' if fault != 'NaN' else ''}" in caplog.text
-    assert message in caplog.text
-    options = ["--model", str(package), "--code", str(code), "--device", "cpu"]
-    paths = ["--task", "segmentation", "--input", str(case_folder.input), "--output", str(case_folder.output)]
-    assert predict_main([*options, *paths, "--record", str(tmp_path / "record.json")]) == 0
-    record = json.loads((tmp_path / "record.json").read_text())
-    assert record["fallbacks"] == ["segmentation"]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_on_a_case_leaves_the_other_members(tmp_path: Path, fault: str) -> None:
-    """Sound networks before or after the failing network give the answer."""
-    code, weights = write_model(tmp_path, change=("return self.unet(patch)", ON_A_CASE.format(FAULTS[fault][0])))
     (code / "sound.py").write_text(MODEL)
     with (code / "__init__.py").open("a") as file:
         file.write("\nfrom my_model.sound import Network as Sound\n")
@@ -87,7 +73,28 @@ def test_a_fault_on_a_case_leaves_the_other_members(tmp_path: Path, fault: str) 
         manifest = first.manifest.model_copy(update={"fold_configurations": names, "folds": ["a", "b"]})
         files = (*first.fold_files, *second.fold_files)
         both = replace(first, manifest=manifest, fold_files=files, plans={**first.plans, "configurations": plans})
+        caplog.clear()
         np.testing.assert_array_equal(compute_logits(both, data), expected)
+        assert message in caplog.text
+
+
+def answer_by_threshold(tmp_path: Path, case: Any, code: Path, package: Path) -> None:
+    """Check that Python and the command answer a case by the PET threshold."""
+    case.write()
+    assert Predictor(package, device="cpu", code=[code]).predict(case.input).record.segmented_by == "PET threshold"
+    options = ["--task", "segmentation", "--model", str(package), "--code", str(code), "--device", "cpu"]
+    paths = ["--input", str(case.input), "--output", str(case.output), "--record", str(tmp_path / "record.json")]
+    assert predict_main([*options, *paths]) == 0
+    assert read_json(tmp_path / "record.json")["fallbacks"] == ["segmentation"]
+
+
+def test_after_a_fault_on_a_case_the_pet_threshold_answers(
+    tmp_path: Path, case_folder: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    line, message = FAULTS["exit"]
+    code, weights = write_model(tmp_path, change=("return self.unet(patch)", ON_A_CASE.format(line)))
+    answer_by_threshold(tmp_path, case_folder, code, package_model(tmp_path, code, weights))
+    assert f"no pass of the network (network my_model:Network: {message}" in caplog.text
 
 
 NORMALISATIONS = {
@@ -99,17 +106,13 @@ NORMALISATIONS = {
 
 
 @pytest.mark.parametrize("fault", NORMALISATIONS)
-def test_after_a_failed_normalisation_the_pet_threshold_answers(
-    tmp_path: Path, case_folder: Any, caplog: pytest.LogCaptureFixture, fault: str
-) -> None:
+def test_a_normalisation_that_fails_is_named(tmp_path: Path, fault: str) -> None:
     line, message = NORMALISATIONS[fault]
     change = "def root_of_suv(suv):\n", f"def root_of_suv(suv):\n    if suv.any(): {line}\n"
     code, weights = write_model(tmp_path, change=change)
-    package = package_model(tmp_path, code, weights)
-    case_folder.write()
-    record = Predictor(package, device="cpu", code=[code]).predict(case_folder.input).record
-    assert record.segmented_by == "PET threshold"
-    assert f"no pass of the network (normalisation 1 of my_model:Network: {message}" in caplog.text
+    package = load_with_code(package_model(tmp_path, code, weights), code)
+    with pytest.raises(HookFailedError, match=f"^{re.escape(f'normalisation 1 of my_model:Network: {message}')}"):
+        normalise((np.ones((1, 1, 4), np.float32),) * 2, package)
 
 
 def test_without_a_network_the_pet_threshold_answers(
@@ -117,18 +120,13 @@ def test_without_a_network_the_pet_threshold_answers(
 ) -> None:
     """Networks may need something that only the machine has on which they were packaged."""
     absent = "if Path(__file__).with_name('gone').exists(): raise OSError('gone')"
-    change = "self.unet = make_unet()", f"{absent}\n        self.unet = make_unet()"
-    code, weights = write_model(tmp_path, change=change)
+    code, weights = write_model(
+        tmp_path, change=("self.unet = make_unet()", f"{absent}\n        self.unet = make_unet()")
+    )
     package = package_model(tmp_path, code, weights)
     (code / "gone").touch()
-    case_folder.write()
-    prediction = Predictor(package, device="cpu", code=[code]).predict(case_folder.input)
-    assert prediction.record.segmented_by == "PET threshold"
+    answer_by_threshold(tmp_path, case_folder, code, package)
     assert "network my_model:Network: cannot be constructed: OSError: gone" in caplog.text
-    options = ["--model", str(package), "--code", str(code), "--device", "cpu"]
-    paths = ["--task", "segmentation", "--input", str(case_folder.input), "--output", str(case_folder.output)]
-    assert predict_main([*options, *paths, "--record", str(tmp_path / "record.json")]) == 0
-    assert json.loads((tmp_path / "record.json").read_text())["fallbacks"] == ["segmentation"]
 
 
 @pytest.mark.slow
@@ -145,4 +143,4 @@ def test_a_network_that_hangs_ends_at_the_time_limit(tmp_path: Path, case_folder
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "record.json").read_text())["segmented_by"] == "PET threshold"
+    assert read_json(tmp_path / "record.json")["segmented_by"] == "PET threshold"

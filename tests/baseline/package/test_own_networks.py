@@ -33,6 +33,7 @@ from tests.baseline.package.own_model import (
     package_model,
     write_model,
 )
+from tests.conftest import head_json
 
 SCHEMES = ("CTNormalization", "ZScoreNormalization")
 
@@ -67,9 +68,7 @@ def test_heads_of_a_working_directory_have_its_edition(tmp_path: Path) -> None:
     heads = tmp_path / "work" / "reference_masks" / "heads.json"
     command = ["--code", str(code), "--weights", str(weights), "--heads", str(heads)]
     for name, head, further in (("four-answers", "survival", []), ("hecktor2025", "rfs", ["--edition", "hecktor2025"])):
-        write_json(
-            heads, {head: {"kind": "linear", "scale": "test", "intercepts": [0.5], "threshold": 0.0, "terms": []}}
-        )
+        write_json(heads, {head: head_json(threshold=0.0)})
         assert package_main([*command, *further, "--output", str(tmp_path / name)]) == 0
         manifest = read_manifest(tmp_path / name)
         assert (manifest.edition, manifest.own_edition) == (name, None if further else edition.content)
@@ -104,20 +103,13 @@ def test_a_network_that_changes_its_patch_changes_no_image(tmp_path: Path) -> No
 
 
 def test_one_image_may_be_several_channels(tmp_path: Path) -> None:
-    """Networks may see two windows of the CT and no PET."""
-    change = 'channels = (("CT", (-160, 240)), ("PET", root_of_suv))', 'channels = (("CT", (0, 100)), ("CT", (0, 10)))'
-    code, weights = write_model(tmp_path, change=change)
-    package = load_with_code(package_model(tmp_path, code, weights), code)
-    ct, pet = np.full((1, 1, 1), 5, np.float32), np.full((1, 1, 1), 9, np.float32)
-    np.testing.assert_allclose(normalise((ct, pet), package).ravel(), [0.05, 0.5], rtol=1e-6)
-
-
-def test_two_functions_of_one_image_are_two_channels(tmp_path: Path) -> None:
-    """User functions have no description, so both channels look alike, but both are kept."""
+    """Networks may see two functions of the CT and no PET. User functions have no description, but both are kept."""
     source = MODEL.replace("class ", "def half(x):\n    return x / 2\n\n\nclass ", 1)
-    change = 'channels = (("CT", (-160, 240)), ("PET", root_of_suv))', 'channels = (("CT", root_of_suv), ("CT", half))'
+    change = 'channels = (("CT", (-160, 240)), ("PET", root_of_suv))', 'channels = (("CT", half), ("CT", root_of_suv))'
     code, weights = write_model(tmp_path, source, change)
     package = load_with_code(package_model(tmp_path, code, weights), code)
+    ct, pet = np.full((1, 1, 1), 4, np.float32), np.full((1, 1, 1), 9, np.float32)
+    np.testing.assert_allclose(normalise((ct, pet), package).ravel(), [2, 2], rtol=1e-6)
     assert package.channel_order_of(0) == (0, 1)
 
 
@@ -169,16 +161,8 @@ def test_packed_with_an_nnunet_training_all_folds_answer(
     refused.
     """
     code, weights = write_model(tmp_path)
-    command = [
-        "--nnunet",
-        str(training_results["plain"]),
-        "--code",
-        str(code),
-        "--weights",
-        str(weights),
-        "--without-heads",
-    ]
-    command += ["--output", str(tmp_path / "package")]
+    command = ["--nnunet", str(training_results["plain"]), "--code", str(code), "--weights", str(weights)]
+    command += ["--without-heads", "--output", str(tmp_path / "package")]
     assert run_main(package_main, command) == 1
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"expected {ONE_IMAGE}")
     del sys.modules["my_model"]
@@ -256,10 +240,7 @@ def test_options_of_the_package_that_do_not_fit(tmp_path: Path, capsys: pytest.C
     (empty := tmp_path / "empty").mkdir()
     output = ["--output", str(tmp_path / "p"), "--without-heads"]
     for options, message in [
-        (
-            ["--network", "my_model:Network", "--nnunet", str(tmp_path)],
-            "--network: found without --weights, expected both",
-        ),
+        (["--network", "my_model:Network", "--nnunet", str(tmp_path)], "--network: found without --weights, expected"),
         (["--weights", str(weights)], "--code: found 0 of them with --weights, expected one folder of code"),
         (["--code", str(code), "--weights", str(empty)], "--weights empty: found no files"),
     ]:

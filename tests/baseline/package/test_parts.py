@@ -30,13 +30,7 @@ def make_head(**changes: Any) -> dict[str, Any]:
 
 def make_record(head: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """Return a record of `heads.json`."""
-    selection = {
-        "model": "few",
-        "setting": {},
-        "tried": {"few": 0.7},
-        "metric": "balanced_accuracy",
-        "out_of_fold": 0.7,
-    }
+    selection = {"model": "few", "setting": {}, "tried": {}, "metric": "balanced_accuracy", "out_of_fold": 0.7}
     features = {"smallest_lesions": {"gtvp_ml": 0.1, "gtvn_ml": 0.1}, "masks": "out-of-fold masks"}
     return {"head": head, **selection, "fallback": None, "experts": [], **features} | changes
 
@@ -57,30 +51,12 @@ def test_heads_are_read_by_name(tmp_path: Path) -> None:
     [
         ([], r"heads\.json: found list, expected heads named hpv, hpv_clinical, rfs, rfs_clinical"),
         ({}, r"heads\.json: found nothing, expected heads named"),
-        ({"RFS": make_head()}, r"heads\.json: found 'RFS', expected heads named"),
         ({"../rfs": make_head()}, r"heads\.json: found '\.\./rfs', expected heads named"),
         ({"rfs": []}, r"heads\.json: rfs: found \[\], expected a head"),
-        (
-            {"rfs": make_head(terms=[TERM | {"sd": 0}])},
-            r"heads\.json: rfs\.terms\[0\]\.sd: found 0, expected a number above 0",
-        ),
-        (
-            {"rfs": make_head(terms=[TERM | {"feature": "gtvp_volume"}])},
-            r"rfs: feature 'gtvp_volume' is unknown, expected",
-        ),
+        ({"rfs": make_head(terms=[TERM | {"sd": 0}])}, r"rfs\.terms\[0\]\.sd: found 0, expected a number above 0"),
+        ({"rfs": make_head(terms=[TERM | {"feature": "x"}])}, r"rfs: feature 'x' is unknown, expected"),
         ({"hpv": make_head(threshold=None)}, r"head 'hpv': no threshold, expected a number"),
         ({"hpv": make_record(make_head(), auc=0.7)}, r"heads\.json: hpv\.auc: found 0\.7, expected no such key"),
-    ],
-    ids=[
-        "a list",
-        "empty",
-        "unknown name",
-        "a path",
-        "no head",
-        "no spread",
-        "unknown feature",
-        "no threshold",
-        "unknown key",
     ],
 )
 def test_heads_that_cannot_be_used(tmp_path: Path, content: object, message: str) -> None:
@@ -124,19 +100,12 @@ def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (
-            {"n_stage": make_stage_head(0, 1, 2)},
-            r"^head 'n_stage': classes N0, N1, N2, expected classes N0, N1, N2, N3",
-        ),
-        ({"n_stage": make_head()}, r"^head 'n_stage': one score, expected a score for each of 4 classes"),
-        ({"rfs": make_stage_head(0, 1, 2, 3)}, r"^head 'rfs': classes N0, .*, expected one score for a risk"),
+        ({"n_stage": make_stage_head(0, 1, 2)}, "^head 'n_stage': classes N0, N1, N2, expected classes N0, N1, N2, N3"),
+        ({"n_stage": make_head()}, "^head 'n_stage': one score, expected a score for each of 4 classes"),
+        ({"rfs": make_stage_head(0, 1, 2, 3)}, "^head 'rfs': classes N0, .*, expected one score for a risk"),
         ({"rfs": make_head()}, r"^head 'rfs': no \w+, expected "),  # days need more than a score
-        (
-            {"n_stage": make_stage_head(0, 1, 2, 3, terms=[TERM | {"feature": "m1", "weights": [0.2] * 4}])},
-            r"^heads\.json: n_stage: feature 'm1' is unknown, expected one of",  # 2026 has no M-stage
-        ),
+        ({"rfs": make_head(terms=[TERM | {"feature": "m1"}])}, "rfs: feature 'm1' is unknown"),  # 2026 has no M-stage
     ],
-    ids=["a class less", "no classes", "classes of a risk", "a score of a time", "unknown feature"],
 )
 def test_heads_that_cannot_give_their_answer(tmp_path: Path, content: object, message: str) -> None:
     path = tmp_path / "heads.json"

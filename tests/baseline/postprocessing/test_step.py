@@ -13,13 +13,15 @@ from algorithm.heads.documents import Features
 from algorithm.masks.segmentation import REMOVED
 from baseline.cache import store_cached
 from baseline.postprocessing import step
-from baseline.postprocessing.record import load_rules_in_use, read_record, summarise_postprocessing
+from baseline.postprocessing.record import load_rules_in_use, pack_rules, read_record, summarise_postprocessing
 from baseline.postprocessing.step import copy_unfiltered, filter_patient, postprocess, transfer_removal
 from baseline.release.cases import ReleaseCase, image_path, label_path, write_cases
 from baseline.release.splits import load_or_make_splits, read_splits
 from baseline.report.report import format_postprocessing
 from baseline.work import WorkFolders
 from contract import labels
+from contract.editions import load_edition
+from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask
 from contract.io.files import read_json, write_json
@@ -89,15 +91,21 @@ def test_the_step_is_skipped_when_nothing_changed(
     assert work.postprocessing_json.stat().st_mtime_ns == stamp
 
 
+@pytest.fixture
+def few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let six patients be enough for rules instead of thirty."""
+    monkeypatch.setattr(step, "MIN_PATIENTS", 6)
+
+
 @pytest.mark.parametrize(
     ("patients", "centres", "why"),
     [
-        (12, CENTRES, "12 patients with a reference, expected at least 30"),
-        (30, ("CHUM",), "all patients are from one centre, but a rule must also gain with a centre left out"),
+        (5, CENTRES, "5 patients with a reference, expected at least 6"),
+        (6, ("CHUM",), "all patients are from one centre, but a rule must also gain with a centre left out"),
     ],
 )
 def test_too_few_patients_or_a_single_centre_give_a_reason(
-    tmp_path: Path, patients: int, centres: tuple[str, ...], why: str
+    tmp_path: Path, few_are_enough: None, patients: int, centres: tuple[str, ...], why: str
 ) -> None:
     cases, work, measured = write_directory(tmp_path, patients, centres)
     assert postprocess(work, measured) == measured
@@ -107,8 +115,8 @@ def test_too_few_patients_or_a_single_centre_give_a_reason(
     assert work.mask(cases[0].patient_id).read_bytes() == work.raw_mask(cases[0].patient_id).read_bytes()
 
 
-def test_references_without_nodes_give_a_reason(tmp_path: Path) -> None:
-    cases, work, measured = write_directory(tmp_path, 30)
+def test_references_without_nodes_give_a_reason(tmp_path: Path, few_are_enough: None) -> None:
+    cases, work, measured = write_directory(tmp_path, 6)
     for case in cases:
         reference = read_volume(label_path(work.raw, case), np.uint8).array
         write_mask(label_path(work.raw, case), np.where(reference == labels.GTVN, 0, reference).astype(np.uint8), GRID)
@@ -125,10 +133,10 @@ def test_without_the_step_masks_stay_unfiltered(tmp_path: Path) -> None:
 
 
 def test_each_mask_follows_the_rules_that_were_fitted_without_its_fold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, few_are_enough: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rules of the package remove all lesions, rules of folds 0 and 1 only GTVn, and fold 2 has no rules."""
-    _, work, measured = write_directory(tmp_path, 30)
+    _, work, measured = write_directory(tmp_path, 6)
     package = PostprocessingRules(gtvp_volume_ml=1e5, gtvn_volume_ml=1e5)
     no_nodes = PostprocessingRules(gtvn_volume_ml=1e5)
     by_fold = {"fold 0": no_nodes, "fold 1": no_nodes, "fold 2": NO_RULES}
@@ -186,3 +194,51 @@ def test_a_patient_without_reference_is_filtered_too(tmp_path: Path) -> None:
     assert np.bincount(parts.ravel())[1:].min() >= 16
     assert features is not None
     assert features["gtvn_count"] == count
+
+
+# Rules of packages
+
+
+RULES = {"gtvn_volume_ml": 0.5}
+EDITION = load_edition("hecktor2025")
+
+
+def test_a_file_without_rules_is_noted_with_its_reason(tmp_path: Path) -> None:
+    """`hecktor train postprocess` writes such a file if no rule gains."""
+    file = tmp_path / "postprocessing.json"
+    write_json(file, make_record_json({}, "no rule gains enough"))
+    note = "no postprocessing rules from postprocessing.json: no rule gains enough"
+    assert pack_rules(file, None, EDITION) == ({}, [note])
+    write_json(file, make_record_json(RULES))
+    assert pack_rules(file, None, EDITION) == (RULES, [])
+
+
+def test_a_file_of_an_older_format_is_refused_with_the_step_to_run(tmp_path: Path) -> None:
+    file = tmp_path / "postprocessing.json"
+    write_json(file, make_record_json(RULES, format_version=5))
+    message = r"^postprocessing\.json\.format_version: found 5, expected 6; run `hecktor train postprocess` again$"
+    with pytest.raises(ModelPackageError, match=message):
+        pack_rules(file, None, EDITION)
+
+
+def test_rules_of_another_edition_are_refused(tmp_path: Path) -> None:
+    """Rules depend on the score of their edition."""
+    write_json(tmp_path / "postprocessing.json", make_record_json(RULES, edition="hecktor2026"))
+    with pytest.raises(ModelPackageError, match=r"^postprocessing\.json: found edition 'hecktor2026'"):
+        pack_rules(tmp_path / "postprocessing.json", None, EDITION)
+
+
+def test_heads_of_filtered_masks_without_the_rules_are_noted(tmp_path: Path) -> None:
+    """Heads that `hecktor train heads --masks` fitted do not follow the rules, and have no note."""
+    heads, rules_json = tmp_path / "heads.json", tmp_path / "postprocessing.json"
+    assert pack_rules(None, heads, EDITION) == ({}, [])
+    write_json(rules_json, make_record_json(RULES))
+    store_cached(tmp_path / "features.json", "key", {"A-1": {}})
+    rules, (note,) = pack_rules(None, heads, EDITION)
+    assert rules == {}
+    assert note.startswith(
+        "the heads were fitted on masks that were filtered by the postprocessing rules of postprocessing.json, which are not packed; "
+    )
+    assert note.endswith(f"add --postprocessing {rules_json}")
+    store_cached(tmp_path / "features.json", "masks of the user", {"A-1": {}})
+    assert pack_rules(None, heads, EDITION) == ({}, [])

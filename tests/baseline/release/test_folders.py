@@ -31,10 +31,8 @@ def find_problem(release: Release, kind: str) -> tuple[str, str, str]:
     ("images", "place", "path", "name"),
     [
         (FOLDER, FOLDER, ".", "HECKTOR_2026_training_data.csv"),
-        (FOLDER, ".", ".", "HECKTOR_2026_Training_Task.csv"),
         (FOLDER, FOLDER, FOLDER, "HECKTOR_2026_Training.csv"),
         (f"{FOLDER}/{FOLDER}", FOLDER, ".", TABLE),
-        (f"{FOLDER}/{FOLDER}", ".", ".", TABLE),
         (f"{FOLDER}/{FOLDER}", ".", FOLDER, TABLE),
     ],
 )
@@ -49,17 +47,6 @@ def test_the_folder_its_parent_or_the_nested_one(tmp_path: Path, images: str, pl
     assert second.outcomes == {"T-stage": "T4", "N-stage": "N0", "Relapse": True, "RFS": 320.0}
     assert (first.patient.values["hpv_status"], second.patient.values["hpv_status"]) == (None, 1)
     assert second.mask == download / images / "MDA-001" / "MDA-001.nii.gz"
-
-
-def test_underscores_in_the_columns(tmp_path: Path) -> None:
-    """Columns may be called `T_stage`, `N_stage` and `Center`, which the organisers' baseline reads."""
-    write_release(tmp_path / FOLDER)
-    header = HEADER.replace("-", "_").replace("CenterID", "Center")
-    (tmp_path / FOLDER / TABLE).write_text(format_table(header=header))
-    release = read_release(tmp_path, EDITION)
-    assert release.problems == ()
-    assert [case.outcomes["T-stage"] for case in release.cases] == ["T2", "T4"]
-    assert [case.patient.centre for case in release.cases] == ["1", "5"]
 
 
 def test_a_table_without_all_outcomes_is_second_choice(tmp_path: Path) -> None:
@@ -119,7 +106,6 @@ def test_a_column_without_values_is_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        HEADER.replace("Relapse,RFS", "Progression,PFS"),
         HEADER.replace("Relapse,RFS", "progression,Progression free survival"),
         HEADER.replace("Relapse,RFS,T-stage", "Relapse,RFS,T-stage,PFS"),
     ],
@@ -155,17 +141,20 @@ def test_only_missing_answers_may_be_allowed_to_be_missing(tmp_path: Path) -> No
 def test_patients_in_two_folders_are_refused(tmp_path: Path) -> None:
     write_release(tmp_path / FOLDER)
     write_release(tmp_path / "without MDA")
-    with pytest.raises(
-        InputError, match=rf": found patients in 2 folders \({FOLDER}, without MDA\), expected one of them$"
-    ):
+    with pytest.raises(InputError, match=rf": found patients in 2 folders \({FOLDER}, without MDA\), expected one"):
         read_release(tmp_path, EDITION)
 
 
 def test_an_edition_with_one_algorithm_reads_task_folders(tmp_path: Path) -> None:
+    """Columns may be called `T_stage`, `N_stage` and `Center`, which the organisers' baseline reads."""
     write_release(tmp_path / "Task 1")
+    (tmp_path / "Task 1" / TABLE).write_text(
+        format_table(header=HEADER.replace("-", "_").replace("CenterID", "Center"))
+    )
     release = read_release(tmp_path, EDITION)
     assert release.problems == ()
     assert [case.outcomes["N-stage"] for case in release.cases] == ["N1", "N0"]
+    assert [case.patient.centre for case in release.cases] == ["1", "5"]
 
 
 def test_an_edition_with_three_algorithms_needs_task_folders(tmp_path: Path) -> None:

@@ -71,8 +71,10 @@ def add_dose(release: Release, dose: Callable[[np.ndarray], np.ndarray] = lambda
     release.write(P, "__RTDOSE", Volume(gray, replace(ct.geometry, **geometry)), tasks=("Task 2",))
 
 
-def test_a_sound_dose_is_no_problem(release: Release, tmp_path: Path) -> None:
+def test_a_sound_dose_and_an_empty_column_are_no_problem(release: Release, tmp_path: Path) -> None:
+    """Spreadsheets leave an empty column behind where a cell was touched."""
     add_dose(release)
+    release.spoil_table["Task 3"].append(lambda text: text.replace("\n", ",\n"))
     assert list_problems(release, tmp_path) == []
 
 
@@ -123,11 +125,6 @@ def test_axes_swapped_in_a_header(release: Release, tmp_path: Path) -> None:
     ]
 
 
-def respell(release: Release, spell: Callable[[str], str]) -> None:
-    """Change the spelling of Task 3's table."""
-    release.spoil_table["Task 3"].append(spell)
-
-
 TABLE = "Task 3/HECKTOR_2025_Training_Task_3.csv"
 
 
@@ -135,27 +132,17 @@ TABLE = "Task 3/HECKTOR_2025_Training_Task_3.csv"
     ("spell", "expected"),
     [
         (
-            lambda text: text.replace("PatientID", "Name"),
-            ("error", "csv-unreadable", "no column PatientID (found Name"),
-        ),
-        (
             lambda text: text.replace("\n", ",7\n").replace(",7", "", 1),
             ("error", "csv-unreadable", "not a readable table (row 2 has 11 cells, the header 10"),
         ),
         (lambda text: text.replace("\n", ",7\n").replace(",7", ",", 1), ("warning", "csv-column", "unknown columns")),
     ],
-    ids=["no ID", "a cell too many", "column without a name"],
+    ids=["a cell too many", "column without a name"],
 )
 def test_a_table_is_named_once(
     release: Release, tmp_path: Path, spell: Callable[[str], str], expected: tuple[str, str, str]
 ) -> None:
-    respell(release, spell)
+    release.spoil_table["Task 3"].append(spell)
     ((severity, kind, file, finding),) = list_problems(release, tmp_path)
     assert (severity, kind, file) == (*expected[:2], TABLE)
     assert finding.startswith(expected[2])
-
-
-def test_an_empty_column_is_no_problem(release: Release, tmp_path: Path) -> None:
-    """Spreadsheets leave an empty column behind where a cell was touched."""
-    respell(release, lambda text: text.replace("\n", ",\n"))
-    assert list_problems(release, tmp_path) == []

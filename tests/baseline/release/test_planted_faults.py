@@ -13,9 +13,15 @@ from baseline.work import WorkFolders
 from contract.errors import InputError
 from contract.release.tables import Problem
 from tests.baseline.prepared import EDITION
-from tests.baseline.release.planted import Expected, Release, expect_error
-from tests.baseline.release.planted_in_images import IMAGE_FAULTS
-from tests.baseline.release.planted_in_tables import FILE_AND_TABLE_FAULTS, add_rows_without_id, plant_spellings
+from tests.baseline.release.planted import (
+    FILE_AND_TABLE_FAULTS,
+    IMAGE_FAULTS,
+    Expected,
+    Release,
+    add_rows_without_id,
+    expect_error,
+    plant_spellings,
+)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from contract.images.volumes import read_volume
 from contract.release.tables import Problem
 
 Release = Any  # tests/baseline/conftest.py: TinyRelease
-PATIENTS = ("CHUM-001", "CHUM-002", "MDA-003", "MDA-004")
+PATIENTS = ("CHUM-001", "CHUM-002", "MDA-003")
 
 BAD = Problem("error", "suv", "B-2", "Task 1/B-2/B-2__PT.nii.gz", "all voxels are zero", "SUV")
 WORSE = Problem("error", "csv-missing", "", "Task 2", "0 CSV files", "one")
@@ -38,8 +38,8 @@ def release(tiny_release: Release) -> Release:
 
 
 def run_prepare(release: Release, *more: str) -> int:
-    work = release.root.parent / "work"
-    return main(["prepare", "--release", str(release.root), "--work", str(work), "--jobs", "1", "--folds", "2", *more])
+    places = ["--release", str(release.root), "--work", str(release.root.parent / "work")]
+    return main(["prepare", *places, "--jobs", "1", "--folds", "2", "--spacing-mm", "6", "6", "6", *more])
 
 
 def find_raw(release: Release) -> Path:
@@ -69,18 +69,18 @@ def test_files_that_prepare_writes(release: Release, capsys: pytest.CaptureFixtu
     mask = read_volume(find_raw(release) / "labelsTr" / "MDA-003.nii.gz")
     assert ct.geometry == pet.geometry
     assert not ct.geometry.find_differences(mask.geometry)
-    # nnU-Net's lattice divides the scan's field into whole voxels of about 3 mm.
-    assert ct.geometry.spacing_mm == pytest.approx((3, 3, 3), abs=0.05)
+    # nnU-Net's lattice divides the scan's field into whole voxels of about 6 mm.
+    assert ct.geometry.spacing_mm == pytest.approx((6, 6, 6), abs=0.1)
     assert set(np.unique(mask.array)) == {0, 1, 2}
-    assert json.loads((find_raw(release) / "dataset.json").read_text())["numTraining"] == 4
+    assert json.loads((find_raw(release) / "dataset.json").read_text())["numTraining"] == 3
     done = read_record(release)
     assert done["options"]["release"] == str(release.root)
     assert {"python", "numpy", "SimpleITK", "torch", "nnunetv2", "hecktor"} == set(done["versions"])
-    assert (done["counts"]["centres"], done["counts"]["written"]) == ({"CHUM": 2, "MDA": 2}, 4)
+    assert (done["counts"]["centres"], done["counts"]["written"]) == ({"CHUM": 2, "MDA": 1}, 3)
     assert (done["left_out"], done["mask_outside_region"]) == ([], {})
     printed = capsys.readouterr().out
     assert printed.startswith(
-        "release: 0 errors, 0 warnings\n4 patients of 2 centres: 4 with mask, 4 with rfs, 0 relapses, 4 with hpv"
+        "release: 0 errors, 0 warnings\n3 patients of 2 centres: 3 with mask, 3 with rfs, 0 relapses, 3 with hpv"
     )
     assert [case.patient_id for case in read_cases(WorkFolders(release.root.parent / "work"))] == list(PATIENTS)
 
@@ -109,8 +109,8 @@ def test_a_patient_is_written_again_only_where_its_files_or_the_spacing_changed(
     (find_raw(release) / "labelsTr" / "CHUM-001.nii.gz").unlink()
     run_prepare(release)
     assert read_record(release)["counts"]["written"] == 1
-    run_prepare(release, "--spacing-mm", "4", "4", "4")
-    assert read_record(release)["counts"]["written"] == 4
+    run_prepare(release, "--spacing-mm", "9", "9", "9")
+    assert read_record(release)["counts"]["written"] == 3
 
 
 def test_an_interruption_loses_only_what_is_unfinished(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_an_interruption_loses_only_what_is_unfinished(release: Release, monkeyp
     assert not (release.root.parent / "work" / "prepare.json").exists()
     (find_raw(release) / "imagesTr" / ".partial-x.nii.gz").write_text("a killed process leaves such a file")
     assert run_prepare(release) == 0
-    assert read_record(release)["counts"]["written"] == 2
+    assert read_record(release)["counts"]["written"] == 1
     assert read_record(release)["removed"] == ["imagesTr/.partial-x.nii.gz"]
     assert {n for n, t in read_times(release).items() if t == before.get(n)} >= {n for n in before if "CHUM" in n}
 
@@ -167,7 +167,7 @@ def test_cases_with_errors_are_left_out_by_name(release: Release, capsys: pytest
     assert run_prepare(release, "--keep-going") == 0
     assert "excluded because of errors: MDA-003\n" in capsys.readouterr().out
     assert read_record(release)["left_out"] == ["MDA-003"]
-    assert list_files(release)["labelsTr"] == ["CHUM-001", "CHUM-002", "MDA-004"]
+    assert list_files(release)["labelsTr"] == ["CHUM-001", "CHUM-002"]
     assert "imagesTr/MDA-003_0000.nii.gz" in read_record(release)["removed"]
     assert (find_raw(release) / "notes" / "MDA-003.json").exists() is False
 
@@ -199,12 +199,12 @@ def test_a_missing_table_is_reported_before_images_are_read(
 
 
 def test_patients_without_a_mask_are_prepared_for_the_heads(release: Release) -> None:
-    release.forget("MDA-004", "Task 1")
+    release.forget("MDA-003", "Task 1")
     release.write_tables()
     assert run_prepare(release) == 0
-    assert list_files(release)["imagesTs"] == ["MDA-004_0000", "MDA-004_0001"]
-    assert list_files(release)["labelsTr"] == list(PATIENTS[:3])
-    assert json.loads((find_raw(release) / "dataset.json").read_text())["numTraining"] == 3
+    assert list_files(release)["imagesTs"] == ["MDA-003_0000", "MDA-003_0001"]
+    assert list_files(release)["labelsTr"] == list(PATIENTS[:2])
+    assert json.loads((find_raw(release) / "dataset.json").read_text())["numTraining"] == 2
 
 
 @pytest.mark.slow
@@ -213,7 +213,7 @@ def test_two_processes_write_the_same_files(release: Release) -> None:
     expected = {p.name: p.read_bytes() for p in find_raw(release).rglob("*.nii.gz")}
     key = read_record(release)["data"]
     work = release.root.parent / "other"
-    assert main(["prepare", "--release", str(release.root), "--work", str(work), "--jobs", "2", "--folds", "2"]) == 0
+    assert run_prepare(release, "--work", str(work), "--jobs", "2") == 0
     assert {p.name: p.read_bytes() for p in work.rglob("*.nii.gz")} == expected
     assert json.loads((work / "prepare.json").read_text())["data"] == key
 

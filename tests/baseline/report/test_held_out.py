@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -283,14 +281,3 @@ def test_outdated_heads_and_an_earlier_folder_are_refused(tmp_path: Path) -> Non
     with pytest.raises(HecktorError, match=r"^heads\.json: fitted by another version, or before masks"):
         export_answers(work, tmp_path / "new")
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("loaded", "libraries"),
-    [("baseline.steps", "torch nnunetv2 monai"), ("baseline.cli", "torch nnunetv2 monai scipy SimpleITK matplotlib")],
-)
-def test_the_steps_and_the_help_load_no_heavy_library(loaded: str, libraries: str) -> None:
-    code = f"import sys, {loaded}; print(set({libraries!r}.split()) & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"

@@ -17,29 +17,30 @@ from benchmarks.device.speed import CONVERTED, HALF, TILE
 from contract.io.files import read_json
 
 ROOT = Path(__file__).resolve().parents[3]
-# The test starts the processes of these parts, and calls the functions of the others: on a CPU they are quick.
+# The test starts the processes of these parts, and calls the functions of the others in this process.
 STARTED = {
     "machine": ["machine"],
-    "tiles": ["default, 16 x 16 x 16 voxels", "resenc-m, 16 x 16 x 16 voxels"],
     "patients": ["default, head and neck", "default, whole body", "resenc-m, head and neck"],
     "agreement": ["masks"],
     "training": ["plain"],
     "fallbacks": ["no card to fill"],
 }
 CALLED = {
-    "convolution": (speed.time_convolution, "8 to 8 channels, 16^3 voxels (ms)", {"float32", "bfloat16", HALF}),
-    "tail": (speed.time_tail, "3 x 24 x 24 x 24 values", {"softmax (ms)", "addition (ms)", "copy to RAM (ms)"}),
-    "compiled": (speed.train_compiled, "skipped", {"why"}),
+    "convolution": (speed.time_convolution, ["8 to 8 channels, 16^3 voxels (ms)"], {"float32", "bfloat16", HALF}),
+    "tiles": (speed.time_tiles, ["default, 16 x 16 x 16 voxels", "resenc-m, 16 x 16 x 16 voxels"], {TILE, CONVERTED}),
+    "tail": (speed.time_tail, ["3 x 24 x 24 x 24 values"], {"softmax (ms)", "addition (ms)", "copy to RAM (ms)"}),
+    "compiled": (speed.train_compiled, ["skipped"], {"why"}),
 }
 
 
 @pytest.mark.parametrize("name", CALLED)
 def test_a_part_on_a_cpu(name: str, tmp_path: Path) -> None:
-    function, row, figures = CALLED[name]
+    function, rows, figures = CALLED[name]
     assert PARTS[name].function == f"{function.__module__.rpartition('.')[2]}:{function.__name__}"
     job = CheckJob("cpu", True, tmp_path, tmp_path / "rows.json", 60.0)
     function(job)
-    assert [(r["name"], set(r["figures"]), r["failures"]) for r in job.rows] == [(row, figures, [])]
+    assert [(row["name"], row["failures"]) for row in job.rows] == [(row, []) for row in rows]
+    assert all(row["figures"].keys() >= figures for row in job.rows)
 
 
 @pytest.mark.slow
@@ -56,7 +57,6 @@ def test_the_other_parts_run_on_a_cpu(tmp_path: Path) -> None:
     parts = {part["part"]: part for part in document["parts"]}
     assert {name: [row["name"] for row in part["rows"]] for name, part in parts.items()} == STARTED
     figures = {name: [row["figures"] for row in part["rows"]] for name, part in parts.items()}
-    assert all(row[TILE] > 0 and row[CONVERTED] > 0 for row in figures["tiles"])
     for run in figures["patients"]:
         assert (run["passes"], run["planned passes"]) == (4, 4)
         assert run["answered by"].startswith("cpu (")

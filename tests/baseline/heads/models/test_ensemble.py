@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithm.heads.documents import NEVER, EnsembleHead, Expert, LinearHead, Term
@@ -216,6 +216,7 @@ def draw_head(rng: np.random.Generator, shared: list[Term]) -> LinearHead:
     return make_linear_head(*terms, own, intercept=float(rng.normal()))
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_the_folded_head_scores_as_the_weighted_mean_of_its_experts(seed: int, count: int) -> None:
     """Scores equal the weighted mean of the single heads' scores, with missing and extreme (clipped) values."""

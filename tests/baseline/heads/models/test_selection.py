@@ -17,7 +17,6 @@ from baseline.heads.models.risk import compute_bag_weights, fit_signs, univariat
 from baseline.heads.models.selection import Family, make_centre_folds, make_stratified_folds, select_candidates
 from baseline.heads.models.terms import (
     choose_transforms,
-    compute_spread,
     find_unusable_features,
     fit_scaled_terms,
     make_linear_head,
@@ -65,13 +64,6 @@ def test_features_without_a_term_are_named() -> None:
     few = "known for less than 20% of the patients"
     expected = {"same": "constant", "rounded": "constant", "rare": few, "absent": few}
     assert find_unusable_features(make_cohort(rows), names) == expected
-
-
-def test_spread_of_no_numbers() -> None:
-    """NaN and infinity give NaN, an empty array and zeros give 0."""
-    assert np.isnan(compute_spread(np.array([1.0, np.nan])))
-    assert np.isnan(compute_spread(np.array([1.0, np.inf])))
-    assert compute_spread(np.zeros(3)) == compute_spread(np.zeros(0)) == 0
 
 
 def test_a_feature_known_for_hardly_anyone_is_left_out() -> None:

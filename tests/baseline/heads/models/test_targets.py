@@ -28,15 +28,10 @@ def make_drivers(patients: int = 240, seed: int = 3) -> tuple[Rows, np.ndarray]:
     """Return features on their own scales, with a tenth of the ages missing, and the standardised true drivers."""
     rng = np.random.default_rng(seed)
     drivers = rng.normal(0, 1, (patients, 3))
-    rows: Rows = [
-        {
-            "volume": float(np.exp(2 + 0.8 * a)),
-            "age": None if rng.random() < 0.1 else float(60 + 9 * b),
-            "noise": float(c),
-        }
-        for a, b, c in drivers
-    ]
-    return rows, drivers
+    ages = [None if rng.random() < 0.1 else float(60 + 9 * age) for age in drivers[:, 1]]
+    volumes, noise = np.exp(2 + 0.8 * drivers[:, 0]).tolist(), drivers[:, 2].tolist()
+    rows = zip(volumes, ages, noise, strict=True)
+    return [dict(zip(TRANSFORMS, row, strict=True)) for row in rows], drivers
 
 
 def draw_outcomes(risk: np.ndarray, logit: np.ndarray, seed: int = 4) -> tuple[Outcomes, Outcomes]:
