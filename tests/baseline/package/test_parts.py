@@ -162,7 +162,7 @@ def test_nnunets_own_checkpoints_need_no_trust(tmp_path: Path) -> None:
 def test_a_checkpoint_runs_no_code_unless_it_is_trusted(tmp_path: Path) -> None:
     proof = tmp_path / "proof"
     path = save(tmp_path, make_content(extra=_Dangerous(proof)))
-    with pytest.raises(ModelPackageError, match=r"fold_0/checkpoint_final\.pth: holds more .*--trust-checkpoint"):
+    with pytest.raises(ModelPackageError, match=r"fold_0/checkpoint_final\.pth: contains more .*--trust-checkpoint"):
         read_checkpoint(path)
     assert not proof.exists()
     assert read_checkpoint(path, trust=True).trainer == "MyTrainer"

@@ -267,7 +267,7 @@ def test_a_training_without_a_record_is_noted(
     assert package(results, tmp_path / "model") == 0
     notes = [line for line in capsys.readouterr().out.splitlines() if "is taken as it is" in line]
     assert len(notes) == 1
-    assert re.search(rf"^note: {file} of Dataset001_Tiny.*: fold_0/checkpoint_final\.pth does not record", notes[0])
+    assert re.search(rf"^note: {file} of Dataset001_Tiny.*: fold_0/checkpoint_final\.pth has no copy of it$", notes[0])
 
 
 # Options
