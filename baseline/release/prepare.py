@@ -160,7 +160,7 @@ def prepare_release(options: PrepareOptions, checked: CheckedRelease, work: Work
 
 
 def summarise_preparation(preparation: Preparation) -> str:
-    """Summarise the preparation for the console: counts, excluded cases, masks outside the segmented region."""
+    """Summarise the preparation for the console: counts, excluded cases, notices, masks beyond the region."""
     numbers = preparation.counts.items()
     counts = {name.replace("_", " "): value for name, value in numbers if isinstance(value, int)}
     centres = preparation.counts["centres"]
@@ -170,6 +170,8 @@ def summarise_preparation(preparation: Preparation) -> str:
     ]
     if preparation.left_out:
         lines.append(f"excluded because of errors: {', '.join(preparation.left_out)}")
+    if preparation.corrections:
+        lines.append(f"notices about the images, see prepare.json: {', '.join(preparation.corrections)}")
     lines += [
         f"{patient}: {share:.1%} of the reference mask lies in the region that inference segments, expected all of it"
         for patient, share in preparation.mask_outside_region.items()

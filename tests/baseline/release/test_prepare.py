@@ -15,8 +15,8 @@ import pytest
 from baseline.cli import main
 from baseline.release import data_set as preparing
 from baseline.release.cases import read_cases
-from baseline.release.prepare import list_patients_with_errors, sort_problems
-from baseline.work import DATASET_NAME, WorkFolders
+from baseline.release.prepare import list_patients_with_errors, sort_problems, summarise_preparation
+from baseline.work import DATASET_NAME, Preparation, PrepareOptions, WorkFolders
 from contract.errors import HecktorError, InputError
 from contract.images.volumes import read_volume
 from contract.release.tables import Problem
@@ -56,6 +56,17 @@ def list_files(release: Release) -> dict[str, list[str]]:
 def read_record(release: Release) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((release.root.parent / "work" / "prepare.json").read_text())
     return content
+
+
+def test_the_summary_names_patients_with_notices() -> None:
+    """A notice that appears only between the lines of a progress bar is easily missed."""
+    preparation = Preparation(
+        options=PrepareOptions("r"),
+        counts={"patients": 2, "centres": {"MDA": 2}},
+        corrections={"MDA-003": ("no landmark",)},
+    )
+    last = summarise_preparation(preparation).splitlines()[-1]
+    assert last == "notices about the images, see prepare.json: MDA-003"
 
 
 def test_files_that_prepare_writes(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
