@@ -31,7 +31,7 @@ A Dice below {MIN_DICE} has one of these reasons:
 - nnUNetv2_predict ran with other folds, another checkpoint, --disable_tta or another step size than the package;
 - the package was made with --postprocessing, or with a --normalised-over that does not match the training images;
 - --passes limits the network;
-- after a few training steps the logits of the labels are almost equal, so that rounding decides.
+- after a few training steps the logits of the labels are almost equal, so that rounding can decide.
 """
 
 
