@@ -288,4 +288,4 @@ def test_auto_without_a_card_says_so(record: Callable[..., dict[str, Any]], monk
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert drop_toy_notices(record("--task", "1", "--device", "cpu")["notices"]) == []
     (notice,) = drop_toy_notices(record("--task", "1", "--device", "auto")["notices"])
-    assert (notice["what"], notice["action"]) == ("device auto", "the CPU computes")
+    assert (notice["what"], notice["action"]) == ("device auto", "the CPU is used")
