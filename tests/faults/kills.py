@@ -251,7 +251,6 @@ class Harness:
         self.work = work
         # Of these seeds the first two patients are comparable in their follow-up.
         self.new = make_inputs(work / "new", 8)
-        self.old = make_inputs(work / "old", 18)
         # Kills of the training in the output folder, which is not complete yet.
         self.training_kills: list[Kill] = []
 
@@ -316,8 +315,10 @@ class Harness:
     def kill(self, kill: Kill, command: Command) -> None:
         """Do a planned kill, and add what it left."""
         reference = self.find_reference(command, self.new, "new")
-        earlier = None if command.resumes else self.find_reference(command, self.old, "old")
-        kill.over_earlier = kill.over_earlier and earlier is not None
+        kill.over_earlier = kill.over_earlier and not command.resumes
+        earlier = None
+        if kill.over_earlier:
+            earlier = self.find_reference(command, make_inputs(self.work / "old", 18), "old")
         output = self.find_output(command)
         if command.name != TRAIN or not self.training_kills:
             shutil.rmtree(output, ignore_errors=True)

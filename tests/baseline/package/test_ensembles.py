@@ -61,11 +61,11 @@ def test_heads_of_one_of_two_trainings_are_noted(
     heads = tmp_path / "work" / "heads.json"
     write_json(heads, {"hpv": make_record(make_head(), masks="out-of-fold masks")})
     assert package(own, tmp_path / "one", "--heads", str(heads)) == 0
-    assert "alone" not in capsys.readouterr().out
+    assert "of work" not in capsys.readouterr().out
     assert package(own, tmp_path / "both", "--heads", str(heads), "--nnunet", str(training_results["segresnet"])) == 0
-    assert "note: heads: fitted on out-of-fold masks of work alone; `hecktor train" in capsys.readouterr().out
+    assert "note: heads: fitted on out-of-fold masks of work only; `hecktor train" in capsys.readouterr().out
     masks = [read_manifest(tmp_path / name).training["heads_fitted_on"] for name in ("one", "both")]
-    assert masks == ["out-of-fold masks", "out-of-fold masks of work alone"]
+    assert masks == ["out-of-fold masks", "out-of-fold masks of work only"]
 
 
 def test_a_repeated_training_is_one_member(training_results: dict[str, Path], tmp_path: Path) -> None:
