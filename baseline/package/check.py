@@ -30,6 +30,8 @@ _REASONS: Final = f"""\
 A Dice below {MIN_DICE} has one of these reasons:
 - nnUNetv2_predict ran with other folds, another checkpoint, --disable_tta or another step size than the package;
 - the package was made with --postprocessing, or with a --normalised-over that does not match the training images;
+- with --normalised-over region, the cases have another spacing than the training images: nnU-Net resamples them with
+  splines, the package as hecktor train prepare does;
 - --passes limits the network;
 - after a few training steps the logits of the labels are almost equal, so that rounding can decide.
 """
