@@ -5,15 +5,22 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from algorithm.network import tiles
+from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from algorithm.predictor import Predictor
 from baseline.package.check import compute_dice, main
+from contract import labels
 from contract.errors import HecktorError
 from contract.images.volumes import Volume, read_header, read_volume, write_mask, write_volume
-from contract.io.files import write_json
+from contract.io.files import read_json, write_json
+from contract.packages import make_file_entry
+from tests.algorithm.edition import EDITION
+from tests.algorithm.test_exactness import KINDS, predict_by_nnunet, write_scanned_case
 from tests.conftest import CaseFolder
 
 DATASET = {
@@ -143,3 +150,38 @@ def test_a_training_without_the_ct(tiny_package: Path, folders: tuple[Path, Path
     write_json(folders[1] / "dataset.json", DATASET | {"channel_names": {"0": "PET"}})
     with pytest.raises(HecktorError, match="images of a training that sees only the PET, expected a training with"):
         run_check(tiny_package, folders)
+
+
+@pytest.mark.slow
+def test_a_packaged_model_agrees_with_nnunets_predictor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], record_property: Any
+) -> None:
+    """Packaged as a stock training of whole scans, the shipped networks agree with nnU-Net's own predictor.
+
+    The scan ends 19 mm above the region of head and neck, so nnU-Net's tiles are only the tiles of the whole scan.
+    """
+    case, model = write_scanned_case(tmp_path / "case", (86, 86, 110), 2.5), tmp_path / "model"
+    shutil.copytree(DEFAULT_PACKAGE, model)
+    plans, manifest = read_json(model / "plans.json"), read_json(model / "manifest.json")
+    for kind in KINDS:
+        plans["configurations"][manifest["configuration"]] |= {
+            f"resampling_fn_{kind}": "resample_torch_fornnunet",
+            f"resampling_fn_{kind}_kwargs": {"is_seg": kind == "seg"},
+        }
+    write_json(model / "plans.json", plans)
+    manifest["files"]["plans.json"] = make_file_entry(model / "plans.json")
+    changes = {"average": "logits", "resampling": "nnunet", "normalised_over": "scan"}
+    write_json(model / "manifest.json", manifest | changes)
+    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
+    images, masks = tmp_path / "imagesTs", tmp_path / "masks"
+    images.mkdir()
+    for number, name in enumerate(("ct", "pet")):
+        path = next(EDITION.inputs[name].path_under(case).glob("*.mha"))
+        shutil.copy(path, images / f"A_{number:04}.mha")
+    write_mask(masks / "A.mha", predict_by_nnunet(case, model), read_volume(images / "A_0000.mha").geometry)
+    write_json(masks / "dataset.json", DATASET)
+    assert run_check(model, (images, masks)) == 0
+    row = capsys.readouterr().out.splitlines()[-2].split()  # nnU-Net prints, too
+    for name, dice in zip(labels.LESIONS, row[1:], strict=True):
+        record_property(name, dice)
+        assert float(dice) >= 0.995
