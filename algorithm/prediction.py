@@ -50,7 +50,7 @@ class RunRecord:
         seconds: Seconds of each finished stage.
         peak_memory_mib: Peak of the process's memory.
         gpu_peak_memory_mib: Peak of the memory on the GPU; None if no GPU was used.
-        time_limit_s: Time limit; None if there is none.
+        time_limit_s: Time limit; None without a time limit.
         left_s: Seconds left of the time limit; None without a time limit.
         fallback_by: Fallback of each answer of `fallbacks`: "PET threshold", "earlier mask", "empty mask", "rule",
             "training" or "declaration".

@@ -178,13 +178,10 @@ def _list_warnings(report: Mapping[str, Any]) -> list[str]:
 def _describe_skipped(cases: Mapping[str, Any]) -> list[str]:
     """Return a line for each reason why cases do not count; results without rows do not name these cases."""
     reasons = {why: names for why, names in cases.get("skipped", {}).items() if isinstance(names, list)}
-    texts = {
-        f"{name.lower()}_empty_not_in_mean_dsc": f"not in the mean DSC, no {name} in the reference"
-        for name in labels.NAMES.values()
-    }
-    return [
-        f"{texts.get(why, 'left out, ' + why.replace('_', ' '))}: {', '.join(names)}" for why, names in reasons.items()
-    ]
+    texts = {why: f"left out, {why.replace('_', ' ')}" for why in reasons}
+    for name in labels.NAMES.values():
+        texts[f"{name.lower()}_empty_not_in_mean_dsc"] = f"not in the mean DSC, no {name} in the reference"
+    return [f"{texts[why]}: {', '.join(names)}" for why, names in reasons.items()]
 
 
 def _print_directions(task: TaskProfile, rules: Mapping[str, Any]) -> None:

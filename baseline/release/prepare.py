@@ -22,6 +22,7 @@ from contract.editions import AnswerSpec, Edition, load_edition
 from contract.errors import InputError
 from contract.io.files import write_json, write_text
 from contract.io.tables import format_csv
+from contract.patient import format_names
 from contract.release.tables import ERROR, WARNING, Problem
 from evaluation.editions.profile import build_profile
 
@@ -171,7 +172,7 @@ def summarise_preparation(preparation: Preparation) -> str:
     if preparation.left_out:
         lines.append(f"excluded because of errors: {', '.join(preparation.left_out)}")
     if preparation.corrections:
-        lines.append(f"notices about the images, see prepare.json: {', '.join(preparation.corrections)}")
+        lines.append(f"notices about the images, see prepare.json: {format_names(preparation.corrections, 10)}")
     lines += [
         f"{patient}: {share:.1%} of the reference mask lies in the region that inference segments, expected all of it"
         for patient, share in preparation.mask_outside_region.items()

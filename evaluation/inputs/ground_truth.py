@@ -142,8 +142,7 @@ def check_case_names(what: str, names: Collection[str], cases: Collection[str]) 
 def check_cases_overlap(cases_of: Mapping[str, Collection[str]]) -> None:
     """Raise GroundTruthError for a team or annotator that shares no case with any other team or annotator."""
     for name, cases in cases_of.items():
-        others = [other_cases for other_name, other_cases in cases_of.items() if other_name != name]
-        cases_of_others = set[str]().union(*others)
+        cases_of_others = set[str]().union(*(cases_of[other] for other in cases_of if other != name))
         if cases_of_others:
             check_case_names(name, cases, cases_of_others)
 

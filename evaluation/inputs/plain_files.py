@@ -280,8 +280,8 @@ def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, Boundin
     table = read_table(path, GroundTruthError, (ID_COLUMN, *BOX_COLUMNS))
     table = with_decimal_points(table, BOX_COLUMNS, GroundTruthError)
     if not {ID_COLUMN, *BOX_COLUMNS} <= set(table.header):
-        found = f"columns {', '.join(table.header)[:200]}"
-        raise GroundTruthError(table.name, found, f"the columns {ID_COLUMN}, {', '.join(BOX_COLUMNS)}")
+        problem = f"columns {', '.join(table.header)[:200]}"
+        raise GroundTruthError(table.name, problem, f"the columns {ID_COLUMN}, {', '.join(BOX_COLUMNS)}")
     boxes: dict[str, BoundingBox] = {}
     for index, row in enumerate(table.rows):
         case = row[ID_COLUMN].strip()

@@ -19,7 +19,7 @@ from evaluation.rows.risk import make_survival_cohort
 from evaluation.rows.table import RowTable
 from evaluation.statistics.bootstrap import leave_one_out
 from evaluation.statistics.gains import PairedGains, compute_gains, compute_recall_gains, gap
-from evaluation.statistics.tests import PairwiseTest, TeamRisks, holm, kang, signed_rank_test
+from evaluation.statistics.tests import PairwiseTest, TeamRisks, compare_signed_ranks, holm, kang
 
 BOOTSTRAP: Final = "bootstrap_difference"
 RECALLS: Final = "recall_difference"
@@ -141,7 +141,7 @@ def _apply_second_test(name: str, metric: MetricProfile, results: TaskResults) -
 
 def _test_signed_ranks(name: str, metric: MetricProfile, results: TaskResults) -> PairwiseTest:
     """Test each team against every other team by the signed ranks of their values in individual cases."""
-    return signed_rank_test(orient(metric, compute_case_values(results, name)))
+    return compare_signed_ranks(orient(metric, compute_case_values(results, name)))
 
 
 def compute_case_values(results: TaskResults, metric: str) -> Floats:

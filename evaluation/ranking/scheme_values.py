@@ -19,7 +19,7 @@ from evaluation.results.board import MetricTests, TeamPair
 from evaluation.results.task import TaskResults
 from evaluation.rows.scorer import compute_cohort_value
 from evaluation.statistics.bootstrap import draw_replicates
-from evaluation.statistics.tests import rank_within_cases, signed_rank_statistic
+from evaluation.statistics.tests import make_signed_rank_statistic, rank_within_cases
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def _make_signed_rank_statistics(results: TaskResults, scheme: WinRank) -> dict[
     values = compute_case_values(results, scheme.metric)
     oriented = dict(zip(results.metrics, orient(results.profile.metrics[scheme.metric], values), strict=True))
     return {
-        (scheme.column, first, second): signed_rank_statistic(oriented[first], oriented[second])
+        (scheme.column, first, second): make_signed_rank_statistic(oriented[first], oriented[second])
         for first, second in combinations(oriented, 2)
     }
 

@@ -113,7 +113,7 @@ def rank_within_cases(values: Floats, ties: str = "min") -> Floats:
     return ranks
 
 
-def signed_rank_test(values: Floats) -> PairwiseTest:
+def compare_signed_ranks(values: Floats) -> PairwiseTest:
     """Test each team over every other team by Wilcoxon's signed-rank test.
 
     A case with a NaN, or with equal values, does not count for the pair of teams. Two infinite values of the same sign
@@ -168,11 +168,11 @@ def _test_signed_ranks(values: Floats, others: Floats) -> tuple[Floats, Floats, 
     return difference, p[0], p[1]
 
 
-def signed_rank_statistic(values_a: Floats, values_b: Floats) -> WeightedMetric:
+def make_signed_rank_statistic(values_a: Floats, values_b: Floats) -> WeightedMetric:
     """Return Wilcoxon's statistic of team a over team b as a function of case weights, whole numbers that count cases.
 
     The statistic is standardised, so the standard normal distribution gives an approximate p. It is 0 if no pair
-    differs. Pairs and ties are treated as in `signed_rank_test`.
+    differs. Pairs and ties are treated as in `compare_signed_ranks`.
 
     Args:
         values_a: Values of the cases, higher = better, shape (cases,).

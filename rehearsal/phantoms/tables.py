@@ -177,7 +177,7 @@ def _draw_value(case: PhantomCase, variable: ClinicalVariable) -> Cell:
 
 
 def _draw_class(case: PhantomCase, answer: AnswerSpec) -> Cell:
-    """Draw a class, in the form in which a table has it.
+    """Draw a class as it is written in a table.
 
     Larger tumours tend to higher classes, and all classes are about equally frequent.
     """

@@ -29,7 +29,7 @@ from evaluation.results.scored import measure_answer
 from evaluation.results.task import TaskResults
 from evaluation.rows.mask import ComparedLabel, make_mask_row
 from evaluation.statistics.gains import compute_gains, compute_recall_gains
-from evaluation.statistics.tests import holm, signed_rank_statistic, signed_rank_test
+from evaluation.statistics.tests import compare_signed_ranks, holm, make_signed_rank_statistic
 from reporting.report.cli import main as report
 from tests.evaluation.builders import make_metrics, read_edition
 from tests.evaluation.challenge import ChallengeSize, write_challenge
@@ -162,7 +162,7 @@ def test_a_replicate_that_equals_the_cohort_has_its_wins():
     assert count_t_wins(tests, names, whole, 60)[0].tolist() == count_wins(tests.pairs, names).tolist()
     values = np.round(np.array(list(teams.values())), 2)
     statistics = {
-        (names[a], names[b]): signed_rank_statistic(values[a], values[b])(np.ones((1, 60)))
+        (names[a], names[b]): make_signed_rank_statistic(values[a], values[b])(np.ones((1, 60)))
         for a in range(4)
         for b in range(4)
     }
@@ -177,7 +177,7 @@ def test_signed_ranks_of_weighted_cases_are_those_of_repeated_cases(seed):
     rng = np.random.default_rng(seed)
     a, b = rng.integers(0, 6, (2, 12)) / 5
     weights = rng.integers(0, 4, 12)
-    statistic = signed_rank_statistic(a, b)(weights[None].astype(float))[0]
+    statistic = make_signed_rank_statistic(a, b)(weights[None].astype(float))[0]
     gaps = np.round(np.repeat(a - b, weights), 12)
     gaps = gaps[gaps != 0]
     if gaps.size == 0:
@@ -217,7 +217,7 @@ def test_equal_teams_claim_a_win_in_at_most_five_percent_of_rankings():
     classes = np.stack([np.arange(60) < 12, np.arange(60) >= 12]).astype(float)
     for _ in range(500):
         values = 1 / (1 + np.exp(-rng.normal(1.5, 1, 60) - rng.normal(0, 0.5, (5, 60))))
-        claims["signed ranks"] += (holm(signed_rank_test(values).p[off_diagonal]) < ALPHA).any()
+        claims["signed ranks"] += (holm(compare_signed_ranks(values).p[off_diagonal]) < ALPHA).any()
         weights = rng.multinomial(60, np.full(60, 1 / 60), 200)
         left_out = (values.sum(axis=1, keepdims=True) - values) / 59
         p = compute_gains(values.mean(axis=1), values @ weights.T / 60, left_out).p[off_diagonal]
