@@ -169,7 +169,7 @@ def make_mask_score(edition: Edition) -> MaskScore:
         for part, share in _PARTS.get(measure, {measure: 1.0}).items():
             if part in _MASK_METRICS:
                 weights[part] = weights.get(part, 0.0) + weight * share
-    titles = {SCORE: "Score, as far as masks change it"}
+    titles = {SCORE: "Official score, only the metrics of masks"}
     titles |= {name: metric.title for name, metric in task.metrics.items()}
     return MaskScore(weights, titles, rules)
 

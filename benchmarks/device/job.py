@@ -27,7 +27,7 @@ from contract.editions import DEFAULT_EDITION
 from contract.io.files import read_json, write_json
 from contract.packages import CHANNELS, MANIFEST, make_file_entry
 
-CARD_GIB: Final = "peak memory on the card (GiB)"
+CARD_GIB: Final = "peak memory of the GPU (GiB)"
 
 
 FOLDS: Final = 5

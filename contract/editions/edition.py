@@ -86,7 +86,7 @@ class Edition(Document):
         not_with_mr = [name for name, socket in sockets.items() if socket.modality in ("CT", "PET", "dose")]
         has_mr = any(socket.modality == MR for socket in sockets.values())
         if absent and not has_mr:
-            raise ValueError(f"{', '.join(absent)} among the inputs, or an MR")
+            raise ValueError(f"{', '.join(absent)} among the inputs (needed without an MR image)")
         if not_with_mr and has_mr:
             raise ValueError(f"either CT and PET or MR among the inputs, not MR together with {', '.join(not_with_mr)}")
         check_unique(socket.slug for socket in sockets.values())
