@@ -37,6 +37,7 @@ written: {folder}/edition.json. Next:
   hecktor rehearse --model model.tar.gz --cases release --process --output out/team
   hecktor rank out/team/metrics.json --output out
   hecktor report --results out --output report
+docs/organise.md#other-inputs-answers-or-tasks prepares a phase without a training.
 """
 
 
