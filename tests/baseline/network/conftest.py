@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
+import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -101,3 +104,20 @@ def make_trainer(noise_work: WorkFolders) -> MakeTrainer:
         return trainer
 
     return make
+
+
+@pytest.fixture
+def forked_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the processes of nnU-Net and DDP from a server that has imported torch and nnU-Net once, instead of in each
+    process.
+    """
+    from nnunetv2.experiment_planning.dataset_fingerprint import fingerprint_extractor
+    from nnunetv2.preprocessing.preprocessors import default_preprocessor
+    from torch.multiprocessing import start_processes
+
+    multiprocessing.set_forkserver_preload(["baseline.network.trainer", "nnunetv2.run.run_training"])
+    context = multiprocessing.get_context("forkserver")
+    for module in (fingerprint_extractor, default_preprocessor):
+        monkeypatch.setattr(module, "multiprocessing", SimpleNamespace(get_context=lambda _: context))
+    start = partial(start_processes, start_method="forkserver")
+    monkeypatch.setattr(sys.modules["torch.multiprocessing.spawn"], "spawn", start)

@@ -176,6 +176,7 @@ def test_one_job_starts_no_process(noise_work: WorkFolders, tmp_path: Path, monk
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_processes")
 def test_process_pools_do_not_change_the_result(noise_work: WorkFolders, tmp_path: Path) -> None:
     work = WorkFolders(tmp_path)
     write_raw(work)
