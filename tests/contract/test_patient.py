@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,6 @@ def list_missing(patient: Patient) -> list[str]:
 
 def parse_with(key: str, value: Any) -> PatientRecord:
     return parse_ehr(FULL | {key: value}, "ehr.json", CLINICAL)
-
-
-def test_a_complete_record() -> None:
-    assert parse_ehr(FULL, "ehr.json", CLINICAL) == PatientRecord(PATIENT, ())
-    assert list_missing(PATIENT) == []
 
 
 @pytest.mark.parametrize("key", ["Age", "Gender", "M-stage", "CenterID"])
@@ -138,26 +134,20 @@ def test_no_value_raises(content: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [("[1, 2]", "found a JSON list"), ("[" * 100_000, "nested too deeply|not valid JSON")],
-    ids=["list", "nested"],
+    ("write", "message"),
+    [
+        (lambda path: path.write_text("[1, 2]"), "found a JSON list"),
+        (lambda path: path.write_text("[" * 100_000), "nested too deeply|not valid JSON"),
+        (lambda path: path.write_bytes(b"\xff\xfe\x00{"), "not UTF-8"),
+        (lambda path: path.mkdir(), "not a regular file"),
+        (lambda _: None, "not found"),
+    ],
+    ids=["list", "nested", "binary", "folder", "absent"],
 )
-def test_unusable_files(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "ehr.json"
-    path.write_text(text)
+def test_unusable_files(tmp_path: Path, write: Callable[[Path], object], message: str) -> None:
+    write(tmp_path / "ehr.json")
     with pytest.raises(InputError, match=rf"^ehr\.json: .*({message})"):
-        read_ehr(path, CLINICAL)
-
-
-def test_absent_file_folder_and_binary_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"ehr\.json: not found"):
         read_ehr(tmp_path / "ehr.json", CLINICAL)
-    (tmp_path / "folder.json").mkdir()
-    with pytest.raises(InputError, match="not a regular file"):
-        read_ehr(tmp_path / "folder.json", CLINICAL)
-    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00{")
-    with pytest.raises(InputError, match="not UTF-8"):
-        read_ehr(tmp_path / "binary.json", CLINICAL)
 
 
 def test_non_finite_numbers_are_missing(tmp_path: Path) -> None:

@@ -27,9 +27,6 @@ path = Path(sys.argv[1])
 
 def run_as_user_1000(path: Path, *calls: str) -> list[str]:
     """Run each call as a command of user 1000 and return its error."""
-    for folder in path.parents[:5]:  # pytest's own folders, of mode 700; with workers one more
-        if folder.name.startswith(("pytest-", "popen-")):
-            folder.chmod(0o755)
     program = [AS_USER_1000, *(f"assert run_main(lambda _: {call}) == 1" for call in calls)]
     ended = subprocess.run(
         [sys.executable, "-c", "\n".join(program), path], capture_output=True, text=True, check=False
@@ -39,13 +36,11 @@ def run_as_user_1000(path: Path, *calls: str) -> list[str]:
 
 
 @pytest.fixture
-def closed_folder(tmp_path: Path) -> Path:
+def closed_folder(public_folder: Path) -> Path:
     """Write a folder of mode 700 with a file, as patient data lie on a disk."""
-    folder = tmp_path / "input"
-    folder.mkdir()
+    folder = public_folder / "input"
+    folder.mkdir(mode=0o700)
     (folder / "a.json").write_text("{}")
-    tmp_path.chmod(0o755)
-    folder.chmod(0o700)
     return folder
 
 

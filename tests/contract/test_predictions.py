@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -95,21 +96,13 @@ def test_invalid_predictions_json(tmp_path: Path, content: Any, message: str) ->
 
 
 def test_only_the_socket_of_an_entry_is_needed(tmp_path: Path) -> None:
-    """Entries may have more keys, and a name that is no text fails only its case."""
+    """Entries may have more keys, a name that is no text fails only its case, and NaN is None."""
     entry = {"socket": {"slug": "ct-image", "relative_path": None, "new": 1}, "image": {"name": 5}, "new": [1]}
-    (result,) = read_predictions(
-        write_json_file(tmp_path, [{"pk": "a", "status": "New", "inputs": [entry], "outputs": []}])
-    )
+    entry["value"] = math.nan
+    content = [{"pk": "a", "status": "New", "inputs": [entry], "outputs": []}]
+    (result,) = read_predictions(write_json_file(tmp_path, content))
     assert (result.inputs[0].relative_path, result.inputs[0].value) == ("", None)
     assert result.find_input_image_name("ct-image") is None
-
-
-def test_nan_is_read_as_none(tmp_path: Path) -> None:
-    path = tmp_path / "predictions.json"
-    path.write_text(json.dumps([make_job()]).replace("0.7", "NaN"))
-    output = read_predictions(path)[0].find_output("rfs")
-    assert output is not None
-    assert output.value is None
 
 
 def test_read_inputs_json(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -60,10 +59,6 @@ def start(code: str, path: Path, children: int) -> tuple[subprocess.Popen[str], 
     return process, [int(process.stdout.readline()) for _ in range(children)]
 
 
-def get_process_id(_number: int) -> int:
-    return os.getpid()
-
-
 def set_variable() -> None:
     os.environ["HECKTOR_TEST_INITIALIZED"] = "yes"
 
@@ -74,18 +69,17 @@ def read_variable(_number: int) -> str | None:
 
 def test_workers_are_new_processes_that_run_the_initializer() -> None:
     assert list(map_in_processes(read_variable, [1, 2], 1, set_variable)) == [(0, "yes"), (1, "yes")]
-    [(_, process)] = map_in_processes(get_process_id, [1], 1)
-    assert process != os.getpid()
     assert read_variable(0) is None
 
 
-def test_no_semaphore_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pools work without shared memory in /dev/shm, and leave none there."""
+@pytest.mark.parametrize("name", ["multiprocessing.synchronize.SemLock.__init__", "threading.Thread.start"])
+def test_neither_semaphore_nor_thread_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Semaphores need shared memory in /dev/shm; under `ulimit -v` a pool would wait for its threads forever."""
 
     def refuse(*_: object, **__: object) -> None:
-        raise FileNotFoundError(2, "No such file or directory")
+        raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", refuse)
+    monkeypatch.setattr(name, refuse)
     assert list(map_in_processes(abs, [-1], 1)) == [(0, 1)]
 
 
@@ -123,16 +117,6 @@ def test_quota_of_version_1(cgroup: Path, quota_us: int, expected: int) -> None:
     (cgroup / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota_us}\n")
     (cgroup / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
     assert count_usable_cpus() == expected
-
-
-def test_the_program_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under `ulimit -v` a pool that needs threads would wait for them forever."""
-
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert list(map_in_processes(abs, [-1], 1)) == [(0, 1)]
 
 
 def test_no_process_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

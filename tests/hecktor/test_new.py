@@ -15,6 +15,8 @@ import pytest
 from contract.code import Code
 from evaluation.editions.profile import load_profile
 from hecktor.cli import main
+from rehearsal.phantoms.cohort import CohortOptions
+from rehearsal.phantoms.make import make_cohort
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,8 +36,10 @@ def write_model(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_skeleton_passes_mypy_strict(tmp_path: Path) -> None:
+    """The project's settings are strict, too; with its cache torch need not be read again."""
     folder = write_model(tmp_path / "my_model")
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", folder.name]
+    settings = ["--strict", "--config-file", ROOT / "pyproject.toml", "--cache-dir", ROOT / ".mypy_cache"]
+    command = [sys.executable, "-m", "mypy", *settings, folder.name]
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
@@ -53,8 +57,8 @@ def test_the_skeleton_passes_the_rehearsal_as_it_is(tmp_path: Path, capsys: pyte
     folder = write_model(tmp_path / "my_model")
     assert f"--code {folder} --weights {folder / 'weights'}" in capsys.readouterr().out
     model, cohort = pack_model(folder, tmp_path / "model.tar.gz"), tmp_path / "cohort"
-    phantoms = ["--patients", "1", "--seed", "0", "--layout", "platform", "--head-and-neck-only"]
-    assert main(["phantoms", *phantoms, "--output", str(cohort)]) == 0
+    options = CohortOptions(0, ("CHUM",), "platform", "head_and_neck", ct_coarsening=4)
+    assert len(list(make_cohort(options, 1, cohort, 1))) == 1
     command = ["rehearse", "--task", "segmentation", "--cases", str(cohort), "--process", "--model", str(model)]
     command += ["--arguments=--device cpu", "--ground-truth", str(cohort / "ground_truth")]
     assert main([*command, "--code", str(folder), "--output", str(tmp_path / "with")]) == 0

@@ -1,4 +1,4 @@
-"""Load declarations: an edition of the package, an example with four answers, and invalid files."""
+"""Load declarations: an example with four answers, and invalid files."""
 
 from __future__ import annotations
 
@@ -14,30 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.editions import load_edition, parse_edition, write_edition_file
+from contract.editions import list_editions, load_edition, parse_edition, write_edition_file
 from contract.errors import HecktorError
 from contract.patient import parse_ehr
 from tests.damage import ABSENT, list_paths, replace_at
 
 ROOT = Path(__file__).parents[3]
 FOUR = ROOT / "tests" / "editions" / "four_answers.json"
-
-
-def test_hecktor_2025_has_three_algorithms_with_one_answer_each() -> None:
-    """Paths and time limits as in the challenge's description: 600, 900 and 600 s per case."""
-    edition = load_edition()
-    assert edition.name == "hecktor2025"
-    rows = [(task.number, task.name, task.time_limit_s, task.answers[0].kind) for task in edition.algorithms]
-    assert rows == [(1, "segmentation", 600.0, "mask"), (2, "rfs", 900.0, "risk"), (3, "hpv", 600.0, "class")]
-    assert edition.find_algorithm("2") is edition.find_algorithm("RFS ")
-    assert list(edition.find_algorithm("rfs").optional_inputs) == ["ct_planning", "rt_dose"]
-    paths = [answer.socket.relative_path for task in edition.algorithms for answer in task.answers]
-    assert paths == ["images/tumor-lymph-node-segmentation", "rfs.json", "hpv-status.json"]
-    paths = [socket.relative_path for socket in edition.find_algorithm("1").inputs.values()]
-    assert paths == ["images/ct", "images/pet", "ehr.json"]
-    kinds = [answer.socket.kind for task in edition.algorithms for answer in task.answers]
-    assert kinds == ["Segmentation", "Float", "Bool"]
-    assert edition.find_algorithm("hpv").answers[0].is_binary
 
 
 def test_load_an_edition_from_a_file() -> None:
@@ -80,85 +63,105 @@ def test_unknown_edition(tmp_path: Path) -> None:
         load_edition(str(tmp_path / "absent.json"))
 
 
-INPUTS = ["inputs"]
 CODE = ["clinical", 1]
 ALGORITHM = ["algorithms", 0]
 ANSWERS = [*ALGORITHM, "answers"]
-NAN = float("nan")
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
+N_STAGE = {
+    "name": "n_stage",
+    "classes": ["N0", "N1"],
+    "without": {"GTVp": "N1", "GTVn": "N0"},
+    "fallback": "N1",
+    "words": {},
+}
+BROKEN = {
+    "four_answers": [
         (["format"], 1, ".format: found 1, expected a number of at least 2"),
         (["colour"], "red", '.colour: found "red"'),
         (["name"], "hecktor2025", ".name: found 'hecktor2025', an edition of the package with other contents"),
+        (["name"], "../four", '.name: found "../four"'),
+        (["title"], float("nan"), ": found NaN"),
         (["algorithms_of"], "hecktor2025", ".inputs: found together with `algorithms_of`, expected only one of them"),
         (["scoring", "other"], {}, ".scoring: found an object, expected some of everything, not 'other'"),
         (["task_aliases"], {"everything": ["everything"]}, "expected each value once, not everything twice"),
-        (["name"], "../four", '.name: found "../four"'),
-        (["title"], NAN, ": found NaN"),
-        ([*INPUTS, "pet"], None, ".inputs: found an object, expected pet among the inputs"),
-        ([*INPUTS, "ct", "kind"], "Anything", ".inputs: found an object, expected Image as the kind of ct"),
-        ([*INPUTS, "ehr", "kind"], "Image", ".inputs: found an object, expected a JSON value as the kind of ehr"),
-        ([*INPUTS, "ct", "path"], "/etc", '.inputs.ct.path: found "/etc"'),
-        ([*INPUTS, "ct", "path"], "images/../..", '.path: found "images/../.."'),
-        (
-            [*INPUTS, "ct", "path"],
-            "images/pet-volume",
-            ".inputs: found an object, expected each value once, not images/pet",
-        ),
+        (["inputs", "pet"], ABSENT, ".inputs: found an object, expected pet among the inputs"),
+        (["inputs", "ct", "kind"], "Anything", ".inputs: found an object, expected Image as the kind of ct"),
+        (["inputs", "ehr", "kind"], "Image", ".inputs: found an object, expected a JSON value as the kind of ehr"),
+        (["inputs", "ct", "path"], "/etc", '.inputs.ct.path: found "/etc"'),
+        (["inputs", "ct", "path"], "images/../..", '.path: found "images/../.."'),
+        (["inputs", "ct", "path"], "images/pet-volume", "expected each value once, not images/pet"),
         (["clinical", 0, "type"], "shoe size", "expected a clinical variable of type years, number, code, stage or"),
         (["clinical", 0, "type"], "stage", ".clinical[0].stages: found nothing, expected this key"),
         (["clinical", 0, "name"], "centre", '.clinical[0].name: found "centre", expected another name than'),
-        (
-            ["clinical", 0, "name"],
-            "hpv_status",
-            ".clinical: found a list, expected each value once, not hpv_status twice",
-        ),
+        (["clinical", 0, "name"], "hpv_status", "expected each value once, not hpv_status twice"),
         (["clinical", 0, "aliases"], ["h-p v"], ".clinical: found a list, expected each value once, not hpv twice"),
         (["clinical", 0, "aliases"], ["Age", "Age"], '.aliases: found ["Age", "Age"]'),
         ([*CODE, "codes"], [0, 1, 2], ".clinical[1].codes: found [0, 1, 2], expected at most 2 entries"),
         ([*CODE, "codes"], [4, 0], ".codes: found [4, 0]"),
         ([*CODE, "words"], {"yes": 2}, '.words: found {"yes": 2}, expected a whole number from 0 to 1 for each word'),
         ([*CODE, "words"], {"Yes": 1}, "expected words in lower case"),
+        ([*CODE, "words"], {"nan": 1}, "expected texts other than nan, which means a missing value in tables"),
         (["algorithms"], [], ".algorithms: found [], expected at least 1 entries"),
         ([*ALGORITHM, "inputs"], ["mri"], "expected inputs of everything among ct, pet, ehr, not 'mri'"),
-        (
-            [*ALGORITHM, "optional_inputs"],
-            ["ct"],
-            ".algorithms[0]: found an object, expected each value once, not ct twice",
-        ),
+        ([*ALGORITHM, "optional_inputs"], ["ct"], "expected each value once, not ct twice"),
         ([*ALGORITHM, "time_limit_s"], 0, ".time_limit_s: found 0, expected a number above 0"),
         ([*ALGORITHM, "time_limit_s"], 10**400, "0 is too large, expected a finite number"),
+        ([*ANSWERS, 0, "labels"], {"Node": 1, "GTVn": 2}, "expected {'GTVp': 1, 'GTVn': 2}, which"),
         ([*ANSWERS, 1, "kind"], "mask", ".answers[1].classes: found"),
         ([*ANSWERS, 1, "kind"], "survival", "expected an answer of kind mask, risk or class"),
         ([*ANSWERS, 1, "classes"], ["None", "b"], "expected texts other than None, which means a missing value in"),
         ([*ANSWERS, 1, "classes"], ["a", "A"], "expected false and true, ascending whole numbers or different strings"),
-        ([*ANSWERS, 1, "words"], {"unknown": "T1"}, "expected texts other than unknown, which means a missing value"),
-        ([*CODE, "words"], {"nan": 1}, "expected texts other than nan, which means a missing value in tables"),
-        ([*ANSWERS, 0, "labels"], {"Node": 1, "GTVn": 2}, "expected {'GTVp': 1, 'GTVn': 2}, which"),
         ([*ANSWERS, 1, "classes"], ["T1"], '.classes: found ["T1"]'),
         ([*ANSWERS, 1, "classes"], [1, 0], ".classes: found [1, 0]"),
-        ([*ANSWERS, 1, "fallback"], "T5", '.fallback: found "T5", expected one of the classes T1, T2, T3, T4'),
+        ([*ANSWERS, 1, "words"], {"unknown": "T1"}, "expected texts other than unknown, which means a missing value"),
         ([*ANSWERS, 1, "words"], {"one": "T9"}, "expected one of the classes for each key"),
+        ([*ANSWERS, 1, "fallback"], "T5", '.fallback: found "T5", expected one of the classes T1, T2, T3, T4'),
         ([*ANSWERS, 1, "head"], "../head", '.head: found "../head"'),
+        ([*ANSWERS, 2, "path"], "t-stage.json", "expected each value once, not t-stage.json twice"),
+        ([*ANSWERS, 2, "name"], "t_stage", ".answers: found a list, expected each value once, not t_stage twice"),
+        ([*ANSWERS, 2, "title"], " ", '.answers[2].title: found " "'),
         ([*ANSWERS, 3, "direction"], "up", ".direction: found \"up\", expected one of 'risk' or 'time'"),
         ([*ANSWERS, 3, "fallback"], "late", '.fallback: found "late"'),
         ([*ANSWERS, 3, "columns"], {"time": "A", "event": "A"}, "expected a different string for each of time, event"),
-        (
-            [*ANSWERS, 2, "path"],
-            "t-stage.json",
-            ".answers: found a list, expected each value once, not t-stage.json twice",
-        ),
-        ([*ANSWERS, 2, "name"], "t_stage", ".answers: found a list, expected each value once, not t_stage twice"),
-        ([*ANSWERS, 2, "title"], " ", '.answers[2].title: found " "'),
     ],
+    # Rules from the mask, classes without a structure, and an image.
+    "hecktor2026": [
+        ([*ANSWERS, 1, "rule"], "by_eye", "'t_stage_7th' or 'n_stage_7th'"),
+        ([*ANSWERS, 2, "without"], {"GTVn": "N4"}, "one of the classes"),
+        ([*ANSWERS, 2, "without"], {"GTVx": "N0"}, "not 'GTVx'"),
+        ([*ANSWERS, 2], N_STAGE, "at least one class without a structure"),
+        ([*ANSWERS, 3, "fallback"], 0, "answers[3].fallback: found 0, expected days above 0"),
+        ([*ANSWERS, 0], ABSENT, "a mask among the answers"),
+        (["suv_factor"], ["AGE"], "not age twice"),
+        ([*ALGORITHM, "image"], "Hecktor 2026", "a name of lower-case letters"),
+    ],
+    "hntsmrg2024": [
+        (["inputs", "mr_before", "modality"], "PET", ".inputs: found an object, expected inputs among ct, pet, ehr"),
+        (["inputs", "mr_before", "modality"], ABSENT, "expected MR or mask as the modality of"),
+        (["inputs", "mr_before", "release"], "T2.nii.gz", "expected a path such as preRT/{id}_T2.nii.gz"),
+        (["inputs", "ct"], {"slug": "ct", "title": "CT", "kind": "Image", "path": "ct"}, "not MR together with ct"),
+        (["clinical"], [{"name": "age_years", "key": "Age", "type": "years"}], "if and only if ehr is an input"),
+        (["algorithms", 1, "inputs"], ["mask_before", "mr_during"], "expected an MR as the first input"),
+    ],
+    # An edition whose risk has contours as an input.
+    "given_contours": [
+        ([*ALGORITHM, "optional_inputs"], ["contours"], "no mask among the answers of an algorithm with")
+    ],
+}
+
+
+def read_declaration(name: str) -> dict[str, Any]:
+    folder = ROOT / ("contract" if name in list_editions() else "tests") / "editions"
+    return json.loads((folder / f"{name}.json").read_text()) | {"name": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "message"), [(name, *row) for name, rows in BROKEN.items() for row in rows]
 )
-def test_invalid_declaration(tmp_path: Path, path: list[Any], value: Any, message: str) -> None:
-    content = replace_at(json.loads(FOUR.read_text()), path, ABSENT if value is None else value)
+def test_invalid_declaration(tmp_path: Path, name: str, path: list[Any], value: Any, message: str) -> None:
+    if isinstance(value, dict) and "name" in value:
+        value = functools.reduce(operator.getitem, path, read_declaration(name)) | value
     file = tmp_path / "invalid.json"
-    file.write_text(json.dumps(content))
+    file.write_text(json.dumps(replace_at(read_declaration(name), path, value)))
     with pytest.raises(HecktorError, match=re.escape(message)):
         load_edition(str(file))
 
@@ -179,10 +182,7 @@ def test_socket_kind_follows_the_type_of_the_classes(
     assert [type(value) for value in answer.classes] == [type(value) for value in classes]
 
 
-DECLARATIONS = [
-    json.loads(path.read_text()) | {"name": "mine"}
-    for path in (FOUR, ROOT / "contract" / "editions" / "hecktor2025.json")
-]
+DECLARATIONS = [read_declaration(name) for name in ("four_answers", "hecktor2025")]
 PLACES = [(number, path) for number, content in enumerate(DECLARATIONS) for path in [(), *list_paths(content)]]
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)
 JSON_VALUES = st.recursive(

@@ -149,10 +149,10 @@ def test_many_extensions_are_refused_at_once(tmp_path):
     """ITK needs a minute for 15 kB of them."""
     assert read_volume(write_with_extensions(tmp_path / "few.nii.gz", 100)).array.sum() == 0
     path = write_with_extensions(tmp_path / "many.nii.gz", 100_000)
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(InputError, match="more than 100 extensions"):
         read_header(path)
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 def test_a_name_that_is_not_utf8_is_an_error(tmp_path):

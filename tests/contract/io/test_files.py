@@ -40,10 +40,13 @@ def list_names(folder: Path) -> list[str]:
 
 
 def test_write_json_creates_folders_and_replaces_a_file(tmp_path: Path) -> None:
+    """NaN is refused before the file is touched."""
     for content in ({"x": 1}, {"x": 2}):
         write_json(tmp_path / "deep" / "a.json", content)
         assert read_json(tmp_path / "deep" / "a.json") == content
-    assert list_names(tmp_path / "deep") == ["a.json"]
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "deep" / "a.json", {"x": float("nan")})
+    assert (read_json(tmp_path / "deep" / "a.json"), list_names(tmp_path / "deep")) == ({"x": 2}, ["a.json"])
 
 
 def test_an_error_keeps_the_existing_file(tmp_path: Path) -> None:
@@ -126,12 +129,6 @@ def test_a_full_disk_is_recognised_by_its_message() -> None:
     assert str(read_only) == "model: cannot be written (Read-only file system), expected a writable folder"
 
 
-def test_nan_is_rejected_before_writing(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_json(tmp_path / "a.json", {"x": float("nan")})
-    assert list_names(tmp_path) == []
-
-
 def test_a_file_in_place_of_the_folder_and_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("I am a file")
     (tmp_path / "rfs.json").mkdir()
@@ -202,7 +199,7 @@ def test_names_in_a_table_for_people_are_not_formulas() -> None:
 
 
 def test_the_intended_folder_is_named(tmp_path: Path) -> None:
-    """It is the parent folder or a folder inside."""
+    """It is the parent folder or a folder inside; a closed parent hides no folder inside."""
     (tmp_path / "release" / "Task 1").mkdir(parents=True)
 
     def is_release(folder: Path) -> bool:
@@ -213,16 +210,12 @@ def test_the_intended_folder_is_named(tmp_path: Path) -> None:
     assert suggest_folder(tmp_path / "release" / "Task 1", Path.is_file) == ""
     assert suggest_folder(tmp_path / "absent", is_release) == ""
 
-
-def test_a_closed_folder_does_not_hide_the_folder_that_was_meant(tmp_path: Path) -> None:
-    (tmp_path / "a" / "b").mkdir(parents=True)
-
-    def is_b(folder: Path) -> bool:
+    def is_task(folder: Path) -> bool:
         if folder == tmp_path:
             raise PermissionError(folder)
-        return folder.name == "b"
+        return folder.name == "Task 1"
 
-    assert suggest_folder(tmp_path / "a", is_b) == f", but {tmp_path}/a/b is one"
+    assert suggest_folder(tmp_path / "release", is_task) == f", but {tmp_path}/release/Task 1 is one"
 
 
 def test_concurrent_writers_of_one_folder_leave_one_atomic_folder(tmp_path: Path) -> None:

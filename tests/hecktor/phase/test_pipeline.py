@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -97,10 +97,15 @@ class InProcessRunner(ProcessRunner):
         return RunOutcome(evaluate(words[words.index("evaluation") + 1 :]), 0.0, False, None)
 
 
+def map_in_this_process(work: Callable[[Any], Any], items: Sequence[Any], *_: object) -> Iterator[tuple[int, Any]]:
+    for number, item in enumerate(items):
+        yield number, work(item)
+
+
 @pytest.fixture(autouse=True)
 def evaluate_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "ProcessRunner", InProcessRunner)
-    monkeypatch.setattr(pipeline, "count_usable_cpus", lambda: 1)
+    monkeypatch.setattr("evaluation.execution._apply", map_in_this_process)
 
 
 def list_names(folder: Path) -> list[str]:
