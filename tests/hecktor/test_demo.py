@@ -15,12 +15,15 @@ from rehearsal.jobs.evaluation import select_ranked_values
 
 
 @pytest.mark.slow
-def test_two_patients_of_2026(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_patients_of_2026(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With seed 8 one patient relapses before the other's follow-up ends, and there are two T and N stages, so every metric is
-    defined.
+    defined. The CTs are coarse.
     """
+    monkeypatch.setattr(demo, "CT_COARSENING", 8)
     output = tmp_path / "my demo"
-    options = ["--edition", "hecktor2026", "--patients", "2", "--seed", "8", "--jobs", "2"]
+    options = ["--edition", "hecktor2026", "--patients", "2", "--seed", "8", "--jobs", "1"]
     assert demo.main([*options, "--output", str(output)]) == 0
     for team in ("baseline", "pet-threshold"):
         metrics = read_json(output / "task1" / team / "metrics.json")
