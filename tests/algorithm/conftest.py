@@ -1,13 +1,19 @@
+"""Runs of the command line, and changed copies of packages."""
+
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from algorithm.cli import main
 from contract.errors import run_main
+from contract.io.files import read_json, write_json
+from tests.conftest import write_manifest
 
 
 @dataclass(frozen=True)
@@ -44,3 +50,19 @@ def predict(tmp_path: Path, tiny_package: Path, capfd: pytest.CaptureFixture[str
         return PredictRun(status, capfd.readouterr().err.splitlines(), list_files(target))
 
     return run
+
+
+def copy_package(
+    package: Path, root: Path, change_plans: Callable[[dict[str, Any]], object] | None = None, **manifest: Any
+) -> Path:
+    """Copy a package to a new folder, change its plans and keys of its manifest, and sign it."""
+    shutil.copytree(package, root)
+    if change_plans is not None:
+        plans = read_json(root / "plans.json")
+        change_plans(plans)
+        write_json(root / "plans.json", plans)
+    content = read_json(root / "manifest.json")
+    write_manifest(
+        root, **{name: value for name, value in content.items() if name not in ("files", "folds")} | manifest
+    )
+    return root

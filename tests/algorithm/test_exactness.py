@@ -1,4 +1,4 @@
-"""From files to a file: the mask is nnU-Net's, has the same bytes each time, and every voxel is in its place."""
+"""From files to a file: the mask is nnU-Net's, and every voxel is in its place."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from contract.packages import make_file_entry
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.rendering import render
+from tests.algorithm.conftest import copy_package
 from tests.algorithm.edition import EDITION, SEGMENTATION
 from tests.algorithm.region.oriented_grids import DIRECTIONS, find_voxel_centres_mm
 
@@ -87,16 +88,13 @@ def write_scanned_case(root: Path, size: tuple[int, int, int], spacing_mm: float
     return write_case(root, scan.ct, scan.pet)
 
 
-@pytest.fixture(scope="module")
-def masks(phantom: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Predict twice with the shipped model, in float32 and by the average of logits."""
-    model = tmp_path_factory.mktemp("model") / "package"
-    shutil.copytree(DEFAULT_PACKAGE, model)
-    manifest = read_json(model / "manifest.json")
-    write_json(model / "manifest.json", manifest | {"average": "logits"})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
-        return [predict_mask(phantom, tmp_path_factory.mktemp("output"), model) for _ in range(2)]
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Copy the shipped model, which predicts in float32 and by the average of logits, as nnU-Net does."""
+    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
+    model = Path(shutil.copytree(DEFAULT_PACKAGE, tmp_path / "model"))
+    write_json(model / "manifest.json", read_json(model / "manifest.json") | {"average": "logits"})
+    return model
 
 
 def predict_by_nnunet(case: Path, model: Path = DEFAULT_PACKAGE) -> np.ndarray:
@@ -128,12 +126,14 @@ def test_the_phantom_needs_no_crop(phantom: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_mask_is_nnunets(phantom: Path, masks: list[Path], record_property: Callable[[str, object], None]) -> None:
+def test_the_mask_is_nnunets(
+    phantom: Path, model: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """At most three of 331,776 voxels differ, in masks with more than 200 voxels of each label.
 
     nnU-Net averages logits, in half precision, so a voxel whose labels are almost tied may change sides.
     """
-    mask, expected = read_volume(masks[0]).array, predict_by_nnunet(phantom)
+    mask, expected = read_volume(predict_mask(phantom, tmp_path / "output", model)).array, predict_by_nnunet(phantom)
     assert mask.shape == expected.shape
     for label in labels.FOREGROUND:
         ours, theirs = mask == label, expected == label
@@ -145,14 +145,13 @@ def test_the_mask_is_nnunets(phantom: Path, masks: list[Path], record_property: 
 
 @pytest.mark.slow
 def test_a_stock_training_answers_as_nnunet_predicts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+    tmp_path: Path, model: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """On 86 x 86 x 76 voxels of 2.5 mm, all in the region, both have the same box: Dice 0.995.
+    """On 86 x 86 x 76 voxels of 2.5 mm, all in the region, both have the same box: Dice 0.995. One fold suffices.
 
     `network/test_nnunet.py` compares both of nnU-Net's resampling functions.
     """
-    case, model = write_scanned_case(tmp_path / "case", (86, 86, 76), 2.5), tmp_path / "model"
-    shutil.copytree(DEFAULT_PACKAGE, model)
+    case = write_scanned_case(tmp_path / "case", (86, 86, 76), 2.5)
     plans, manifest = read_json(model / "plans.json"), read_json(model / "manifest.json")
     configuration = plans["configurations"][manifest["configuration"]]
     for kind in KINDS:
@@ -161,9 +160,8 @@ def test_a_stock_training_answers_as_nnunet_predicts(
         configuration[f"resampling_fn_{kind}_kwargs"] = options
     write_json(model / "plans.json", plans)
     manifest["files"]["plans.json"] = make_file_entry(model / "plans.json")
-    changes = {"average": "logits", "resampling": "nnunet", "normalised_over": "scan"}
+    changes = {"folds": manifest["folds"][:1], "resampling": "nnunet", "normalised_over": "scan"}
     write_json(model / "manifest.json", manifest | changes)
-    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
     mask = read_volume(predict_mask(case, tmp_path / "output", model))
     read = read_case(case, EDITION, SEGMENTATION, Notices())
     assert ScanPart(read, localise(read), load_package(model)).part == read.scan.geometry
@@ -174,11 +172,6 @@ def test_a_stock_training_answers_as_nnunet_predicts(
         dice = 2 * np.count_nonzero(ours & theirs) / (np.count_nonzero(ours) + np.count_nonzero(theirs))
         record_property(labels.NAMES[label], float(dice))
         assert dice >= 0.995
-
-
-@pytest.mark.slow
-def test_the_same_input_gives_the_same_bytes(masks: list[Path]) -> None:
-    assert masks[0].read_bytes() == masks[1].read_bytes()
 
 
 # Places of voxels
@@ -233,21 +226,17 @@ def layers_model(request: pytest.FixtureRequest, tiny_package: Path, tmp_path_fa
     """Write a package that shows its network HU and SUV unchanged, on a grid of this spacing (x, y, z)."""
     spacing, resampling = request.param
     linear = "resample_torch_fornnunet", {"force_separate_z": False}
-    root = Path(shutil.copytree(tiny_package, tmp_path_factory.mktemp("layers") / "model"))
-    plans = json.loads((root / "plans.json").read_text())
-    plans["configurations"]["3d_fullres"] |= {
-        "spacing": list(spacing[::-1]),
-        **{f"resampling_fn_{kind}": linear[0] for kind in ("data", "probabilities")},
-        **{f"resampling_fn_{kind}_kwargs": linear[1] for kind in ("data", "probabilities")},
-        "patch_size": [32, 24, 28],
-        "normalization_schemes": ["NoNormalization"] * 2,
-    }
-    write_json(root / "plans.json", plans)
-    manifest = json.loads((root / "manifest.json").read_text())
-    manifest["files"]["plans.json"] = make_file_entry(root / "plans.json")
-    manifest["resampling"] = resampling
-    write_json(root / "manifest.json", manifest)
-    return root
+
+    def change(plans: dict[str, Any]) -> None:
+        plans["configurations"]["3d_fullres"] |= {
+            "spacing": list(spacing[::-1]),
+            **{f"resampling_fn_{kind}": linear[0] for kind in ("data", "probabilities")},
+            **{f"resampling_fn_{kind}_kwargs": linear[1] for kind in ("data", "probabilities")},
+            "patch_size": [32, 24, 28],
+            "normalization_schemes": ["NoNormalization"] * 2,
+        }
+
+    return copy_package(tiny_package, tmp_path_factory.mktemp("layers") / "model", change, resampling=resampling)
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

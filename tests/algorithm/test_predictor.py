@@ -36,8 +36,9 @@ def test_the_mask_is_the_same_as_from_the_command_line(case_folder: Any, predict
 
 def test_a_value_is_the_same_as_from_the_command_line(case_folder: Any, predict: Any, tiny_package: Path) -> None:
     case_folder.write()
-    predict("hpv", "--passes", "1")
+    assert predict("hpv", "--passes", "1").files == ["hpv-status.json"]
     value = json.loads((case_folder.output / "hpv-status.json").read_text())
+    assert isinstance(value, bool)
     content = predict_from_arrays(Predictor(tiny_package, task="hpv", device="cpu", passes=1), case_folder).to_dict()
     assert (content["mask"], content["risks"], content["classes"]) == (None, {}, {"hpv": value})
     assert json.loads(json.dumps(content["record"]))["answers"] == {"hpv": value}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress
 from algorithm.network.tiles import Backend, NetworkImage, Pass, list_mirrored_passes
 from contract.errors import ModelPackageError
+from tests.algorithm.conftest import copy_package
 from tests.algorithm.network.conftest import CPU, make_noise, predict_logits
 
 U_NET, SEGRESNET = 0, 1  # folds 0 and 2 are the U-Net's, 1 and 3 SegResNet's
@@ -77,17 +76,14 @@ def test_two_members_answer_the_mean_of_both(package: ModelPackage, single_packa
     np.testing.assert_allclose(both, np.mean(separate, axis=0), atol=1e-5)
 
 
-def test_a_member_that_cannot_be_built_is_known_at_once(
-    pair_package: Path, tmp_path: Path, sign_package: Callable[..., None]
-) -> None:
+def test_a_member_that_cannot_be_built_is_known_at_once(pair_package: Path, tmp_path: Path) -> None:
     """A package fails to load before the first member has answered."""
-    root = Path(shutil.copytree(pair_package, tmp_path / "package"))
-    plans = json.loads((root / "plans.json").read_text())
-    plans["configurations"]["segresnet"]["architecture"]["network_class_name"] = "SwinUNETR"
-    (root / "plans.json").write_text(json.dumps(plans))
-    sign_package(root, fold_configurations=["3d_fullres", "segresnet"] * 2)
+
+    def change(plans: dict[str, Any]) -> None:
+        plans["configurations"]["segresnet"]["architecture"]["network_class_name"] = "SwinUNETR"
+
     with pytest.raises(ModelPackageError, match="network 'SwinUNETR'"):
-        LoadedPackage(root, "cpu").load()
+        LoadedPackage(copy_package(pair_package, tmp_path / "package", change), "cpu").load()
 
 
 # Time and devices, with simulated tiles

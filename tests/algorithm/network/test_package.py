@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -20,17 +19,15 @@ from algorithm.network.loaded_package import (
 from algorithm.network.networks import Networks
 from algorithm.network.package import INTENSITIES, ONE_IMAGE, load_package
 from contract.errors import ModelPackageError
+from tests.algorithm.conftest import copy_package
+from tests.conftest import write_manifest
+
+Change = Callable[[dict[str, Any]], object]
 
 
-@pytest.fixture
-def root(tiny_package: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_package, tmp_path / "package"))
-
-
-def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
-    content = json.loads(path.read_text())
-    changed = change(content)
-    path.write_text(json.dumps(content if changed is None else changed))
+def change_configuration(**changes: Any) -> Change:
+    """Return a function that changes keys of the tiny network's configuration."""
+    return lambda plans: plans["configurations"]["3d_fullres"].update(changes)
 
 
 def test_a_sound_package(tiny_package: Path) -> None:
@@ -41,21 +38,17 @@ def test_a_sound_package(tiny_package: Path) -> None:
     assert package.head("rfs").terms[1].feature == "age_years"
 
 
-def test_spacing_is_turned_to_x_y_z(root: Path, sign_package: Callable[..., None]) -> None:
+def test_spacing_is_turned_to_x_y_z(tiny_package: Path, tmp_path: Path) -> None:
     """The plans have the order (z, y, x)."""
-    edit_json(root / "plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[5.0, 2.0, 1.0]))
-    sign_package(root)
+    root = copy_package(tiny_package, tmp_path / "package", change_configuration(spacing=[5.0, 2.0, 1.0]))
     assert load_package(root).spacing_mm == (1.0, 2.0, 5.0)
 
 
-def flip_a_bit(path: Path) -> None:
-    content = bytearray(path.read_bytes())
+def test_a_file_that_is_not_what_the_manifest_says(tiny_package: Path, tmp_path: Path) -> None:
+    root = copy_package(tiny_package, tmp_path / "package")
+    content = bytearray((root / "fold_1.safetensors").read_bytes())
     content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def test_a_file_that_is_not_what_the_manifest_says(root: Path) -> None:
-    flip_a_bit(root / "fold_1.safetensors")
+    (root / "fold_1.safetensors").write_bytes(content)
     with pytest.raises(ModelPackageError, match=r"^fold_1\.safetensors: sha256 .*, expected .*the file was modified"):
         load_package(root)
 
@@ -73,70 +66,42 @@ def test_a_file_that_is_not_what_the_manifest_says(root: Path) -> None:
         ({"files": {}}, "does not list plans.json"),
     ],
 )
-def test_manifests_that_do_not_fit(
-    root: Path, sign_package: Callable[..., None], changes: dict[str, Any], message: str
-) -> None:
-    sign_package(root, **changes)
+def test_manifests_that_do_not_fit(tiny_package: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelPackageError, match=rf"^manifest\.json[.:] ?{message}"):
-        load_package(root)
+        load_package(copy_package(tiny_package, tmp_path / "package", **changes))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda plans: [], "found a list"),
-        (lambda plans: plans.update(configurations=3), "no configuration '3d_fullres'"),
-        (lambda plans: plans["configurations"]["3d_fullres"].pop("patch_size"), "no 'patch_size'"),
-        (lambda plans: plans.pop("foreground_intensity_properties_per_channel"), "no 'foreground_intensity"),
-        (lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[1, 2, 0]), "spacing .* expected three"),
-        (lambda plans: plans.update(transpose_forward=[2, 0, 0]), r"transpose_forward \[2, 0, 0\]"),
-    ],
-)
-def test_plans_that_do_not_fit(
-    root: Path, sign_package: Callable[..., None], change: Callable[[Any], Any], message: str
-) -> None:
-    def keep(plans: Any) -> Any:
-        result = change(plans)
-        return result if result == [] else plans
-
-    edit_json(root / "plans.json", keep)
-    sign_package(root)
-    with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
-        load_package(root)
-
-
+SCHEMES = "normalization_schemes"
 NO_CHANNELS = r"channels .*, expected numbers from 0 \(CT\) to 1 \(PET\)"
 NO_LABELS = "labels .*, expected the numbers 0 to 2 in some order"
+# Channels of the tiny package are 0 (CT) and 1 (PET).
+UNUSABLE: list[tuple[Change, str]] = [
+    (lambda plans: plans.update(configurations=3), "no configuration '3d_fullres'"),
+    (lambda plans: plans["configurations"]["3d_fullres"].pop("patch_size"), "no 'patch_size'"),
+    (lambda plans: plans.pop("foreground_intensity_properties_per_channel"), "no 'foreground_intensity"),
+    (lambda plans: plans.update(transpose_forward=[2, 0, 0]), r"transpose_forward \[2, 0, 0\]"),
+    # CTNormalization needs the standard deviation of the CT.
+    (lambda plans: plans[INTENSITIES]["0"].update(std=None), "found no number 'std' for channel 0, expected"),
+    (change_configuration(spacing=[1, 2, 0]), "spacing .* expected three"),
+    (change_configuration(architecture=["PlainConvUNet"]), r"architecture \['PlainConvUNet'\], expected an object"),
+    (change_configuration(architecture={"arch_kwargs": 3}), "arch_kwargs 3, expected an object"),
+    *((change_configuration(patch_size=[16, 16, size]), "patch_size .* whole ones") for size in (16.5, "16")),
+    (
+        change_configuration(**{SCHEMES: ["CTNormalization", "Whitening"]}),
+        "normalisation 'Whitening', expected a window",
+    ),
+    (change_configuration(**{SCHEMES: ["CTNormalization", [240, -160]]}), r"normalisation \[240, -160\], expected a"),
+    (change_configuration(**{SCHEMES: ["CTNormalization"]}), r"1 channels, expected 2 \(CT and PET\)"),
+    (change_configuration(**{SCHEMES: "CTNormalization"}), "normalization_schemes 'CTNormalization', expected 2"),
+    *((change_configuration(channels=channels), NO_CHANNELS) for channels in ([0, 2], [0, -1], [], "CT")),
+    *((change_configuration(labels=labels), NO_LABELS) for labels in ([0, 1], [0, 1, 1], [0, 1, 3], [0, 1, 2.0], 0)),
+]
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("normalization_schemes", ["CTNormalization", "Whitening"], "normalisation 'Whitening', expected a window"),
-        ("normalization_schemes", ["CTNormalization", [240, -160]], r"normalisation \[240, -160\], expected a window"),
-        ("normalization_schemes", ["CTNormalization"], r"1 channels, expected 2 \(CT and PET\)"),
-        ("normalization_schemes", "CTNormalization", "normalization_schemes 'CTNormalization', expected 2"),
-        *(("channels", channels, NO_CHANNELS) for channels in ([0, 2], [0, -1], [], "CT")),
-        *(("labels", labels, NO_LABELS) for labels in ([0, 1], [0, 1, 1], [0, 1, 3], [0, 1, 2.0], 0)),
-    ],
-    ids=str,
-)
-def test_plans_that_inference_cannot_compute(
-    root: Path, sign_package: Callable[..., None], key: str, value: Any, message: str
-) -> None:
-    """Channels of the tiny package are 0 (CT) and 1 (PET)."""
-    edit_json(root / "plans.json", lambda plans: plans["configurations"]["3d_fullres"].update({key: value}))
-    sign_package(root)
+@pytest.mark.parametrize(("change", "message"), UNUSABLE)
+def test_plans_that_inference_cannot_use(tiny_package: Path, tmp_path: Path, change: Change, message: str) -> None:
     with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
-        load_package(root)
-
-
-def test_intensities_that_a_normalisation_needs(root: Path, sign_package: Callable[..., None]) -> None:
-    """CTNormalization needs the standard deviation of the CT, channel 0."""
-    edit_json(root / "plans.json", lambda plans: plans[INTENSITIES]["0"].update(std=None))
-    sign_package(root)
-    with pytest.raises(ModelPackageError, match=r"^plans\.json: found no number 'std' for channel 0, expected"):
-        load_package(root)
+        load_package(copy_package(tiny_package, tmp_path / "package", change))
 
 
 def test_folds_of_two_members(pair_package: Path) -> None:
@@ -162,16 +127,9 @@ def test_folds_of_two_members(pair_package: Path) -> None:
     ids=str,
 )
 def test_networks_that_see_different_images_are_refused(
-    pair_package: Path,
-    tmp_path: Path,
-    sign_package: Callable[..., None],
-    changes: dict[str, Any],
-    resampling: str,
-    difference: str,
+    pair_package: Path, tmp_path: Path, changes: dict[str, Any], resampling: str, difference: str
 ) -> None:
     """Resampling counts only if nnU-Net resamples; the intensities of a z-scored PET do not count."""
-    root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
-    fold_configurations = json.loads((root / "manifest.json").read_text())["fold_configurations"]
 
     def change(plans: Any) -> None:
         for configuration in plans["configurations"].values():
@@ -181,8 +139,7 @@ def test_networks_that_see_different_images_are_refused(
             intensities["0"] = plans[INTENSITIES]["0"] | intensities.get("0", {})
         plans["configurations"]["segresnet"].update(changes)
 
-    edit_json(root / "plans.json", change)
-    sign_package(root, fold_configurations=fold_configurations, resampling=resampling)
+    root = copy_package(pair_package, tmp_path / "pair", change, resampling=resampling)
     if not difference:
         load_package(root)
         return
@@ -191,9 +148,16 @@ def test_networks_that_see_different_images_are_refused(
     assert refused.value.expected == ONE_IMAGE
 
 
-def test_a_member_without_plans(pair_package: Path, tmp_path: Path, sign_package: Callable[..., None]) -> None:
-    root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
-    sign_package(root, fold_configurations=["3d_fullres", "vnet"] * 2)
+def test_a_package_without_plans(tiny_package: Path, tmp_path: Path) -> None:
+    root = copy_package(tiny_package, tmp_path / "package")
+    (root / "plans.json").write_text("[]")
+    write_manifest(root)
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: found a list"):
+        load_package(root)
+
+
+def test_a_member_without_plans(pair_package: Path, tmp_path: Path) -> None:
+    root = copy_package(pair_package, tmp_path / "pair", fold_configurations=["3d_fullres", "vnet"] * 2)
     with pytest.raises(ModelPackageError, match=r"^plans\.json: no configuration 'vnet', which the manifest names"):
         load_package(root)
 
@@ -233,30 +197,33 @@ def test_the_shipped_packages_share_their_networks(tmp_path: Path) -> None:
         load_package(both / "hecktor2026")
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("resample_data_or_seg_to_shape", "resample_data_or_seg_to_shape", ""),
+        (
+            "resample_data_or_seg_to_shape",
+            "resample_torch_fornnunet",
+            "segresnet has resampling_fn_data 'resample_torch",
+        ),
+        ("mine", "mine", "resampling_fn_data 'mine'"),
+        ("resample_data_or_seg_to_shape", "mine", "segresnet has resampling_fn_data 'mine'"),
+    ],
+)
 def test_nnunets_resampling_needs_known_functions_of_all_members(
-    pair_package: Path, tmp_path: Path, sign_package: Callable[..., None]
+    pair_package: Path, tmp_path: Path, first: str, second: str, message: str
 ) -> None:
-    root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
-    of_folds = load_package(root).manifest.fold_configurations
+    def change(plans: dict[str, Any]) -> None:
+        for configuration, function in (("3d_fullres", first), ("segresnet", second)):
+            functions = {"resampling_fn_data": function, "resampling_fn_probabilities": "resample_torch_fornnunet"}
+            plans["configurations"][configuration].update(functions)
 
-    def write_functions(first: str, second: str) -> Path:
-        functions = {"resampling_fn_data": first, "resampling_fn_probabilities": "resample_torch_fornnunet"}
-
-        def change(plans: dict[str, Any]) -> None:
-            plans["configurations"][of_folds[0]].update(functions)
-            plans["configurations"][of_folds[1]].update(functions | {"resampling_fn_data": second})
-
-        edit_json(root / "plans.json", change)
-        sign_package(root, fold_configurations=of_folds, resampling="nnunet")
-        return root
-
-    cubic, torch = "resample_data_or_seg_to_shape", "resample_torch_fornnunet"
-    assert load_package(write_functions(cubic, cubic)).manifest.resampling == "nnunet"
-    with pytest.raises(ModelPackageError, match=r"segresnet has resampling_fn_data 'resample_torch_fornnunet'"):
-        load_package(write_functions(cubic, torch))
-    for functions in (("mine", "mine"), (cubic, "mine")):
-        with pytest.raises(ModelPackageError, match=r"^plans\.json: (segresnet has )?resampling_fn_data 'mine'"):
-            load_package(write_functions(*functions))
+    root = copy_package(pair_package, tmp_path / "pair", change, resampling="nnunet")
+    if not message:
+        assert load_package(root).manifest.resampling == "nnunet"
+        return
+    with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
+        load_package(root)
 
 
 @pytest.mark.parametrize(
@@ -267,17 +234,11 @@ def test_nnunets_resampling_needs_known_functions_of_all_members(
     ],
 )
 def test_options_with_which_nnunet_cannot_resample(
-    tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None], options: Any, message: str
+    tiny_package: Path, tmp_path: Path, options: Any, message: str
 ) -> None:
     """The package is refused when it is loaded, before a case."""
-    root = Path(shutil.copytree(tiny_package, tmp_path / "package"))
     functions = dict.fromkeys(("resampling_fn_data", "resampling_fn_probabilities"), "resample_torch_fornnunet")
-
-    def change(plans: dict[str, Any]) -> None:
-        for configuration in plans["configurations"].values():
-            configuration.update(functions | {"resampling_fn_data_kwargs": options})
-
-    edit_json(root / "plans.json", change)
-    sign_package(root, resampling="nnunet")
+    change = change_configuration(**functions, resampling_fn_data_kwargs=options)
+    root = copy_package(tiny_package, tmp_path / "package", change, resampling="nnunet")
     with pytest.raises(ModelPackageError, match=re.escape(message)):
         Networks(load_package(root)).check()
