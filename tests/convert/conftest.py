@@ -28,6 +28,11 @@ class Converted:
     def read_image(self, name: str) -> Volume:
         return read_volume(find_single_image(INPUTS[name].path_under(self.folder)))
 
+    @property
+    def found(self) -> list[str]:
+        """Return the problems of the findings."""
+        return [finding.found for finding in self.case.findings]
+
     def read_mask(self) -> Volume:
         return read_volume(self.folder / "ground_truth" / f"{self.folder.name}.mha")
 

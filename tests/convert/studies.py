@@ -24,6 +24,8 @@ from pydicom.valuerep import DSfloat
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 
+# Changes a slice; its second argument is the number of the slice, in ascending order of z.
+SliceEdit = Callable[[Dataset, int], None]
 CT_GRID = Geometry((20, 16, 9), (2.0, 3.0, 4.0), (-19.0, -22.5, 100.0))
 PET_GRID = Geometry((10, 12, 12), (4.0, 4.0, 3.0), (-18.0, -22.0, 99.0))
 # 370 MBq of F-18, 75 kg, an hour before the scan (test_suv.py): SUV of 1 Bq/ml.
@@ -44,6 +46,13 @@ def make_pet_volume(geometry: Geometry = PET_GRID, seed: int = 1) -> Volume:
     """Return SUV from 0 to 15."""
     array = 15 * np.random.default_rng(seed).random(geometry.array_shape)
     return Volume(array.astype(np.float32), geometry)
+
+
+def make_rectangle(x: tuple[int, int], y: tuple[int, int], z: int, margin: float = 0.5) -> np.ndarray:
+    """Return a contour half a voxel around the voxels `x` and `y` (first and last) of slice `z` of the CT, in mm."""
+    corners = [(x[0] - margin, y[0] - margin), (x[1] + margin, y[0] - margin)]
+    corners += [(x[1] + margin, y[1] + margin), (x[0] - margin, y[1] + margin)]
+    return np.array([np.array([i, j, z]) * CT_GRID.spacing_mm + CT_GRID.origin_mm for i, j in corners])
 
 
 def make_tracer(**changes: Any) -> Dataset:
@@ -69,6 +78,18 @@ def change(dataset: Dataset, changes: Mapping[str, Any]) -> None:
             setattr(dataset, keyword, value)
 
 
+def edit_slice(index: int, edit: Callable[[Dataset], None] | None = None, **changes: Any) -> SliceEdit:
+    """Return an edit of only the slice `index`: a function, and attributes that change."""
+
+    def apply(dataset: Dataset, number: int) -> None:
+        if number == index:
+            if edit is not None:
+                edit(dataset)
+            change(dataset, changes)
+
+    return apply
+
+
 @dataclass
 class StudyFolder:
     """Writes the objects of one study into `root`; keyword arguments change attributes of all slices."""
@@ -85,7 +106,7 @@ class StudyFolder:
         *,
         signed: bool = False,
         description: str = "CT WB",
-        edit: Callable[[Dataset, int], None] = lambda dataset, index: None,
+        edit: SliceEdit = lambda dataset, index: None,
         **changes: Any,
     ) -> list[Path]:
         """Write a CT with intercept -1024, or 0 if `signed`; return its files by slice in ascending order of z."""
@@ -109,7 +130,7 @@ class StudyFolder:
         *,
         scale: float = HOUR_FACTOR,
         description: str = "PET AC",
-        edit: Callable[[Dataset, int], None] = lambda dataset, index: None,
+        edit: SliceEdit = lambda dataset, index: None,
         tracer: Mapping[str, Any] | None = None,
         **changes: Any,
     ) -> list[Path]:

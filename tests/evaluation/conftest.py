@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,14 @@ def apply_in_this_process(
             yield index, WorkerDeath("a test")
 
 
+@contextmanager
+def comparing_here() -> Iterator[None]:
+    """Compare masks in the test's own process, for fixtures of a module or a session."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("evaluation.execution._apply", apply_in_this_process)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def compare_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare masks in the test's own process, where a monkeypatch applies and no interpreter has to start.
@@ -116,7 +125,8 @@ def hpv_phase(phase_of):
 @pytest.fixture(scope="session")
 def valid_metrics(tmp_path_factory):
     """Make the content of a metrics.json of one kind, see `make_valid_contents`."""
-    contents = make_valid_contents(tmp_path_factory.mktemp("valid"))
+    with comparing_here():
+        contents = make_valid_contents(tmp_path_factory.mktemp("valid"))
     return lambda kind: copy.deepcopy(contents[kind])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from contract.errors import PredictionError
-from contract.images.volumes import Volume, write_mask, write_volume
+from contract.images.volumes import Volume, write_mask
 from evaluation import evaluate, rank
 from evaluation.cli import main
 from evaluation.editions.profile import load_profile
@@ -29,6 +29,7 @@ from tests.evaluation.staging import (
     write_plain,
     write_truth,
 )
+from tests.reporting.cohorts import write_case
 
 BY_HAND = {
     "gtvp_dsc_mean": 5 / 8,
@@ -280,13 +281,9 @@ def test_the_commands_without_a_task(truth, tmp_path, grid, capsys):
     files = [str(results / "task1" / team / "metrics.json") for team in ("ours", "theirs")]
     assert rank_command([*files, "--output", str(results / "task1"), "--bootstraps", "20"]) == 0
     assert (results / "task1" / "leaderboard.csv").read_text().startswith("rank,team,score_value,score_ci95_low")
-    cohort = tmp_path / "images"
+    cohort, scan = tmp_path / "images", Volume(np.ones(grid.array_shape, np.float32), grid)
     for case, mask in make_references(grid).items():
-        (cohort / "ground_truth").mkdir(parents=True, exist_ok=True)
-        write_mask(cohort / "ground_truth" / f"{case}.mha", mask, grid)
-        for name in ("ct", "pet"):
-            path = EDITION.inputs[name].path_under(cohort / case / "input") / "x.mha"
-            write_volume(path, Volume(np.ones(grid.array_shape, np.float32), grid))
+        write_case(cohort, case, Volume(mask, grid), scan, scan)
     page = tmp_path / "page.html"
     shown = ["--results", str(results), "--cases", "--cohort", str(cohort), "--workers", "0", "--max-patients", "1"]
     assert report([*shown, "--output", str(page)]) == 0

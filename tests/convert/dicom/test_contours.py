@@ -16,6 +16,10 @@ def make_square(x: tuple[float, float], y: tuple[float, float], index: int = 3, 
     return Contour(index, np.array(corners, dtype=np.float64), is_parity)
 
 
+def make_contour(*points: tuple[float, float]) -> Contour:
+    return Contour(3, np.array(points, dtype=np.float64))
+
+
 def count_voxels(*contours: Contour) -> int:
     return int(draw_contours(contours, SHAPE)[0].sum())
 
@@ -45,67 +49,53 @@ def test_rounded_points_through_voxel_centres(seed):
     assert count_voxels(Contour(3, (points - origin) / spacing)) == 56
 
 
-def test_voxels_on_slanted_edges():
-    """The triangle (2, 2), (12, 2), (2, 12) holds 11 + 10 + ... + 1 voxels, 11 of them on the slanted edge."""
-    assert count_voxels(Contour(3, np.array([(2.0, 2.0), (12.0, 2.0), (2.0, 12.0)]))) == 66
-
-
 @pytest.mark.parametrize("turn", range(4))
 def test_any_first_point_and_direction_give_the_same(turn):
     points = np.roll(BOX.points, turn, axis=0)
     assert count_voxels(Contour(3, points)) == count_voxels(Contour(3, points[::-1])) == 56
 
 
-def test_contours_are_joined():
-    """Overlapping squares 7 x 8 and 7 x 7 with 3 x 5 in common; touching ones; the same one twice."""
-    assert count_voxels(BOX, make_square((8, 14), (8, 14))) == 56 + 49 - 15
-    assert count_voxels(make_square((1, 6), (1, 11)), make_square((6, 11), (1, 11))) == 11 * 11
-    assert count_voxels(BOX, BOX) == 56
+OUTER, INNER = make_square((2, 16), (2, 16)), make_square((6, 12), (6, 12))
+OUTER_BY_PARITY, INNER_BY_PARITY = (
+    Contour(contour.slice_index, contour.points, is_parity=True) for contour in (OUTER, INNER)
+)
+LEFT_BY_PARITY = make_square((3.5, 10.5), (4.5, 12.5), is_parity=True)
+RIGHT_BY_PARITY = make_square((7.5, 14.5), (7.5, 14.5), is_parity=True)
+# Contours, and the voxels and holes that they give.
+DRAWINGS = {
+    # 11 + 10 + ... + 1 voxels, 11 of them on the slanted edge.
+    "a triangle": ([make_contour((2, 2), (12, 2), (2, 12))], 66, 0),
+    "two squares of 7 x 8 and 7 x 7 with 3 x 5 in common": ([BOX, make_square((8, 14), (8, 14))], 56 + 49 - 15, 0),
+    "two squares that touch": ([make_square((1, 6), (1, 11)), make_square((6, 11), (1, 11))], 11 * 11, 0),
+    "one square twice": ([BOX, BOX], 56, 0),
+    # The hole's own contour belongs to the structure: 15 x 15 without 5 x 5.
+    "a hole": ([INNER, OUTER], 225 - 25, 1),
+    "an island of 3 x 3 in a hole": ([make_square((8, 10), (8, 10)), INNER, OUTER], 225 - 25 + 9, 1),
+    # Both contours reach around the hole, which makes it no island.
+    "a hole of two overlapping squares": (
+        [make_square((1, 12), (1, 12)), make_square((2, 13), (1, 12)), make_square((5, 8), (5, 8))],
+        13 * 12 - 4,
+        1,
+    ),
+    "a square that touches another from inside": ([BOX, make_square((4, 8), (5, 8))], 56, 0),
+    # Voxels inside an odd number of contours count.
+    "a hole by parity": ([OUTER_BY_PARITY, INNER_BY_PARITY], 225 - 25, 0),
+    "two squares by parity": ([LEFT_BY_PARITY, RIGHT_BY_PARITY], 56 + 49 - 2 * 15, 0),
+    "one square twice by parity": ([LEFT_BY_PARITY, LEFT_BY_PARITY], 0, 0),
+    # One contour runs to its hole and back; the voxels on it count.
+    "a keyhole": (
+        [make_contour((2, 2), (16, 2), (16, 16), (2, 16), (2, 2), (6, 6), (6, 12), (12, 12), (12, 6), (6, 6))],
+        225 - 25,
+        0,
+    ),
+    "beyond the first corner of the grid": ([make_square((-5, 2), (-5, 3))], 3 * 4, 0),
+    "beyond the last corner of the grid": ([make_square((20, 40), (17, 40))], 4 * 3, 0),
+    "one point repeated": ([make_contour(*[(5, 5)] * 3)], 1, 0),
+}
 
 
-def test_a_contour_within_another_is_a_hole():
-    """The hole's own contour belongs to the structure: 15 x 15 without 5 x 5; an island of 3 x 3 in it."""
-    outer, inner = make_square((2, 16), (2, 16)), make_square((6, 12), (6, 12))
-    mask, holes = draw_contours([inner, outer], SHAPE)
-    assert (int(mask.sum()), holes) == (225 - 25, 1)
-    mask, holes = draw_contours([make_square((8, 10), (8, 10)), inner, outer], SHAPE)
-    assert (int(mask.sum()), holes) == (225 - 25 + 9, 1)
-
-
-def test_a_hole_of_two_overlapping_contours():
-    """Both contours reach around the hole, which makes it no island."""
-    left, right, hole = make_square((1, 12), (1, 12)), make_square((2, 13), (1, 12)), make_square((5, 8), (5, 8))
-    mask, holes = draw_contours([left, right, hole], SHAPE)
-    assert (int(mask.sum()), holes) == (13 * 12 - 4, 1)
-
-
-def test_a_contour_that_touches_another_from_inside_is_no_hole():
-    assert count_voxels(BOX, make_square((4, 8), (5, 8))) == 56
-
-
-def test_parity():
-    """Voxels inside an odd number of contours count: a hole, and the common part of two squares; holes give no notice."""
-    outer, inner = make_square((2, 16), (2, 16), is_parity=True), make_square((6, 12), (6, 12), is_parity=True)
-    mask, holes = draw_contours([outer, inner], SHAPE)
-    assert (int(mask.sum()), holes) == (225 - 25, 0)
-    left, right = (
-        make_square((3.5, 10.5), (4.5, 12.5), is_parity=True),
-        make_square((7.5, 14.5), (7.5, 14.5), is_parity=True),
-    )
-    assert count_voxels(left, right) == 56 + 49 - 2 * 15
-    assert count_voxels(left, left) == 0
-
-
-def test_a_keyhole_is_a_hole():
-    """One contour runs to its hole and back; the voxels on it count."""
-    points = [(2, 2), (16, 2), (16, 16), (2, 16), (2, 2), (6, 6), (6, 12), (12, 12), (12, 6), (6, 6)]
-    assert count_voxels(Contour(3, np.array(points, dtype=np.float64))) == 225 - 25
-
-
-def test_what_leaves_the_grid_is_cut_off():
-    assert count_voxels(make_square((-5, 2), (-5, 3))) == 3 * 4
-    assert count_voxels(make_square((20, 40), (17, 40))) == 4 * 3
-
-
-def test_a_contour_of_one_point_repeated():
-    assert count_voxels(Contour(3, np.array([(5.0, 5.0)] * 3))) == 1
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_voxels_and_holes(name):
+    contours, voxels, holes = DRAWINGS[name]
+    mask, number_of_holes = draw_contours(contours, SHAPE)
+    assert (int(mask.sum()), number_of_holes) == (voxels, holes)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydicom import Dataset, dcmread
+from pydicom import dcmread
 
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
@@ -80,6 +80,9 @@ def test_voxels_keep_their_places(
     assert (dataset.Modality, dataset.SegmentationType) == ("SEG", "BINARY")
     for keyword in ("PatientID", "StudyInstanceUID", "FrameOfReferenceUID"):
         assert dataset[keyword] == source[keyword]
+    # Attributes that anonymised files lack are empty; the slice thickness is the distance of the slices.
+    (measures,) = dataset.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence
+    assert (dataset.PatientName, dataset.AccessionNumber, measures.SliceThickness) == ("", "", 4.0)
     (series,) = dataset.ReferencedSeriesSequence
     assert series.SeriesInstanceUID == source.SeriesInstanceUID
     assert "segmentation of the CT 'CT WB' (9 slices" in capsys.readouterr().out
@@ -139,13 +142,3 @@ def test_without_highdicom(study: StudyFolder, monkeypatch: pytest.MonkeyPatch) 
     )
     expected = "writing DICOM: highdicom is not installed, expected the extra `dicom`: pip install 'hecktor[dicom]'"
     assert refuse(study, draw_mask(1)) == expected
-
-
-def test_attributes_that_anonymised_files_lack(study: StudyFolder) -> None:
-    """They are empty in the segmentation; a slice thickness is the distance of the slices."""
-    from convert.dicom.files import DicomHeader
-
-    path = study.add_ct()[0]
-    dataset = module._read_source(DicomHeader(path.name, path, Dataset()), 4.0)
-    assert (dataset.PatientName, dataset.AccessionNumber, dataset.SliceThickness) == ("", "", 4.0)
-    assert dataset.PatientID == "P1"

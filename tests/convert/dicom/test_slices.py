@@ -11,7 +11,7 @@ from pydicom.dataset import Dataset
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from tests.convert.conftest import Convert, refuse
-from tests.convert.studies import CT_GRID, StudyFolder, format_numbers, make_ct_volume
+from tests.convert.studies import CT_GRID, SliceEdit, StudyFolder, edit_slice, format_numbers, make_ct_volume
 
 # Axes of the array (x, y, z) as columns. Sagittal: x runs backwards in y (+P), y downwards (-S), slices to the right.
 SAGITTAL = (0.0, 0.0, -1.0, 1.0, 0.0, 0.0, 0.0, -1.0, 0.0)
@@ -42,66 +42,65 @@ def test_slices_stored_from_head_to_feet(study: StudyFolder, convert: Convert) -
     np.testing.assert_array_equal(ct.array, volume.array[::-1])
 
 
-def test_a_tilted_gantry_is_refused(study: StudyFolder, convert: Convert) -> None:
-    """Nine slices lie one pixel (3 mm) further along y than the one below, the last one 24 mm."""
-
-    def tilt(dataset: Dataset, number: int) -> None:
-        x, y, z = (float(value) for value in dataset.ImagePositionPatient)
-        dataset.ImagePositionPatient = format_numbers([x, y + 3 * number, z])
-
-    study.add_ct(edit=tilt)
-    study.add_pet()
-    refuse(convert, r"found a slice 24 mm off the line .*; resample a CT with a tilted gantry first")
+def shift_slice(dataset: Dataset, offset_mm: Any) -> None:
+    position = np.array(dataset.ImagePositionPatient, dtype=float) + offset_mm
+    dataset.ImagePositionPatient = format_numbers(position)
 
 
-def edit_position(index: int, offset_mm: tuple[float, float, float]) -> Any:
-    def edit(dataset: Dataset, number: int) -> None:
-        if number == index:
-            position = np.array(dataset.ImagePositionPatient, dtype=float) + offset_mm
-            dataset.ImagePositionPatient = format_numbers(position)
+def move_slice(*offset_mm: float) -> SliceEdit:
+    """Return an edit that moves the fourth of nine slices."""
+    return edit_slice(3, lambda dataset: shift_slice(dataset, offset_mm))
 
-    return edit
+
+def tilt_gantry(dataset: Dataset, number: int) -> None:
+    """Move a slice one pixel (3 mm) along y for each slice below it, the last one of nine by 24 mm."""
+    shift_slice(dataset, (0, 3 * number, 0))
 
 
 def test_rounded_positions_are_accepted(study: StudyFolder, convert: Convert) -> None:
-    study.add_ct(edit=edit_position(3, (0, 0, 0.01)))
+    study.add_ct(edit=move_slice(0, 0, 0.01))
     study.add_pet()
     assert convert().read_image("ct").geometry == CT_GRID
 
 
 @pytest.mark.parametrize(
-    ("offset_mm", "message"),
+    ("edit", "message"),
     [
-        ((0, 0, 1.0), r"found 5 mm between the slices .* expected 4 mm as between the other slices"),
-        ((0, 0, -4.0), r"IM0004.dcm: found the position of CT/IM0003.dcm at .* expected one slice at each position"),
-        ((2, 0, 0), r"CT/IM0004.dcm: found a slice 2 mm off the line along the normal at"),
+        (tilt_gantry, r"found a slice 24 mm off the line .*; resample a CT with a tilted gantry first"),
+        (move_slice(0, 0, 1.0), r"found 5 mm between the slices .* expected 4 mm as between the other slices"),
+        (
+            move_slice(0, 0, -4.0),
+            r"IM0004.dcm: found the position of CT/IM0003.dcm at .*; the series contains two acquisitions or time poi",
+        ),
+        (move_slice(2, 0, 0), r"CT/IM0004.dcm: found a slice 2 mm off the line along the normal at"),
+        *(
+            (edit_slice(3, **{keyword: value}), message)
+            for keyword, value, message in (
+                ("PixelSpacing", ["3", "2.5"], r"PixelSpacing \(0028,0030\) .* as in CT/IM0001.dcm of the same series"),
+                (
+                    "ImageOrientationPatient",
+                    ["0", "1", "0", "0", "0", "-1"],
+                    r"found ImageOrientationPatient \(0020,0037\)",
+                ),
+                ("ImagePositionPatient", None, r"CT/IM0004.dcm: found no ImagePositionPatient \(0020,0032\)"),
+                ("PixelSpacing", ["0", "2"], r"found PixelSpacing \(0028,0030\) 0, 2"),
+                ("FrameOfReferenceUID", "1.2", r"CT/IM0004.dcm: found FrameOfReferenceUID \(0020,0052\) 1.2"),
+                ("Rows", None, r"found no Rows \(0028,0010\)"),
+            )
+        ),
     ],
 )
-def test_slices_that_form_no_grid(
-    study: StudyFolder, convert: Convert, offset_mm: tuple[float, float, float], message: str
-) -> None:
-    study.add_ct(edit=edit_position(3, offset_mm))
-    study.add_pet()
-    refuse(convert, message)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"PixelSpacing": ["3", "2.5"]}, r"found PixelSpacing \(0028,0030\) .* as in CT/IM0001.dcm of the same series"),
-        ({"ImageOrientationPatient": ["0", "1", "0", "0", "0", "-1"]}, r"found ImageOrientationPatient \(0020,0037\)"),
-        ({"ImagePositionPatient": None}, r"CT/IM0004.dcm: found no ImagePositionPatient \(0020,0032\)"),
-        ({"PixelSpacing": ["0", "2"]}, r"found PixelSpacing \(0028,0030\) 0, 2"),
-        ({"FrameOfReferenceUID": "1.2"}, r"CT/IM0004.dcm: found FrameOfReferenceUID \(0020,0052\) 1.2"),
-        ({"Rows": None}, r"found no Rows \(0028,0010\)"),
-    ],
-)
-def test_slices_of_different_kinds(study: StudyFolder, convert: Convert, changes: dict[str, Any], message: str) -> None:
-    def edit(dataset: Dataset, index: int) -> None:
-        if index == 3:
-            for keyword, value in changes.items():
-                setattr(dataset, keyword, value) if value is not None else delattr(dataset, keyword)
-
+def test_slices_that_form_no_grid(study: StudyFolder, convert: Convert, edit: SliceEdit, message: str) -> None:
     study.add_ct(edit=edit)
     study.add_pet()
     refuse(convert, message)
+
+
+def test_missing_slice_names_its_neighbours(study: StudyFolder, convert: Convert) -> None:
+    """Slices are 4 mm apart; without the fifth the gap is 8 mm."""
+    study.add_ct_and_pet()[4].unlink()
+    refuse(
+        convert,
+        r"^CT/IM0004.dcm and CT/IM0006.dcm: found 8 mm between the slices at \(-19, -22.5, 112\) mm and "
+        r"at \(-19, -22.5, 120\) mm, expected 4 mm: 1 slice is missing$",
+    )

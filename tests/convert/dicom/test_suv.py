@@ -7,10 +7,8 @@ Dose 370 MBq of F-18 (half-life 6586.2 s), weight 75 kg, injection at 13:00, sca
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from pydicom.dataset import Dataset
 
@@ -181,45 +179,10 @@ def test_stored_suv_by_other_measures(study: StudyFolder, suv_type: str, sex: st
     assert warnings == (["the mean of both formulas is used"] if sex == "O" else [])
 
 
-def test_suv_types_that_change_within_the_series(study: StudyFolder) -> None:
-    def edit(dataset: Dataset, index: int) -> None:
-        if index == 4:
-            dataset.SUVType = "IBW"
-
-    with pytest.raises(InputError, match=r"IM0005.dcm: found SUVType \(0054,1006\) IBW"):
-        compute_scale(study, Units="GML", edit=edit)
-
-
-def test_dose_in_mbq(study: StudyFolder) -> None:
-    result = compute_scale(study, tracer={"RadionuclideTotalDose": "370"})
-    assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
-    assert [str(finding) for finding in result.findings] == [
-        "PT/IM0001.dcm: found RadionuclideTotalDose (0018,1074) 370, expected a dose in Bq; assumed to be in MBq"
-    ]
-
-
 def test_unknown_corrections(study: StudyFolder) -> None:
     result = compute_scale(study, CorrectedImage=None)
     assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
     assert [finding.action for finding in result.findings] == ["assumed to be corrected"]
-
-
-def test_units_that_change_within_the_series(study: StudyFolder, tmp_path: Path) -> None:
-    def edit(dataset: Dataset, index: int) -> None:
-        dataset.Units = "GML" if index == 5 else "BQML"
-
-    with pytest.raises(InputError, match=r"PT/IM0006.dcm: found Units \(0054,1001\) GML"):
-        compute_scale(study, edit=edit)
-
-
-def test_counts_become_suv_in_the_case(study: StudyFolder, convert: Any) -> None:
-    """Philips' SUV is (stored * slope) * factor."""
-    from tests.convert.studies import make_pet_volume
-
-    study.add_ct()
-    study.add_pet(scale=0.0005, Units="CNTS", edit=add_philips_factors(suv_factor=0.0005, activity_factor=None))
-    pet = convert().read_image("pet").array
-    np.testing.assert_allclose(pet, make_pet_volume().array, atol=15 / 32767)
 
 
 def with_tracer(**changes: Any) -> Any:
@@ -254,6 +217,11 @@ NOT_SHARED: dict[str, tuple[dict[str, Any], Any, str]] = {
     ),
     "series": ({}, with_values(SeriesTime="143000"), r"found SeriesTime \(0008,0031\) 2025-03-01 14:30:00, exp"),
     "acquisition": ({}, with_values(AcquisitionTime=None), r"found no AcquisitionTime \(0008,0032\), expected one, as"),
+    "type of SUV": (
+        {"Units": "GML"},
+        with_values(SUVType="IBW"),
+        r"found SUVType \(0054,1006\) IBW, expected absent as",
+    ),
     "units": ({}, with_values(Units="GML"), r"found Units \(0054,1001\) GML, expected BQML as in"),
     "height": (
         {"Units": "GML", "SUVType": "IBW", "PatientSize": "1.8"},

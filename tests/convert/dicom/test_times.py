@@ -29,6 +29,15 @@ def set_bed_times(hour: int, minutes: tuple[int, int, int], reference_s: tuple[f
     return edit
 
 
+def set_acquisition_times(*times: str) -> Any:
+    """Set the times of beds of equal numbers of slices."""
+
+    def edit(dataset: Dataset, index: int) -> None:
+        dataset.AcquisitionTime = times[index * len(times) // 12]
+
+    return edit
+
+
 def compute_suv_after(seconds: float) -> float:
     """Return the SUV of 1 Bq/ml `seconds` after the injection."""
     return 75_000 / (370e6 * 2 ** (-seconds / 6586.2))
@@ -119,22 +128,9 @@ def test_counts_without_decay_correction(study: StudyFolder) -> None:
     assert result.factors == pytest.approx(expected, rel=1e-7)
 
 
-def test_series_time_counts_before_later_beds(study: StudyFolder) -> None:
-    """Acquisitions of the beds at 14:00, 14:03 and so on; the series began at 14:00."""
-
-    def later_beds(dataset: Dataset, index: int) -> None:
-        dataset.AcquisitionTime = f"14{3 * (index // 4):02d}00.00"
-
-    assert compute_factor(study, edit=later_beds) == pytest.approx(AN_HOUR, rel=2e-6)
-
-
 def test_series_processed_later_counts_from_its_first_acquisition(study: StudyFolder) -> None:
     """Without FrameReferenceTime the series of 15:30, whose first bed is at 14:40, counts from 100 min."""
-
-    def late_beds(dataset: Dataset, index: int) -> None:
-        dataset.AcquisitionTime = f"14{40 + 3 * (2 - index // 4):02d}00"
-
-    result = compute_scale(study, SeriesTime="153000", edit=late_beds)
+    result = compute_scale(study, SeriesTime="153000", edit=set_acquisition_times("144600", "144300", "144000"))
     assert result.factors[0] == pytest.approx(HUNDRED_MINUTES, rel=2e-6)
     (finding,) = result.findings
     assert str(finding) == (
@@ -179,29 +175,41 @@ def test_a_private_attribute_of_another_vendor_is_not_read(study: StudyFolder) -
     assert result.factors[0] == pytest.approx(compute_suv_after(1800), rel=1e-9)
 
 
-def test_acquisition_after_midnight_without_its_date(study: StudyFolder) -> None:
-    """Series at 23:50, acquired from 23:50 to 00:10: the series comes first. Injected at 22:50."""
+INJECTED = "RadiopharmaceuticalStartDateTime"
+# Options of a PET that was scanned an hour after the injection.
+AN_HOUR_AFTER: dict[str, dict[str, Any]] = {
+    "the series began with the first of several beds": {"edit": set_acquisition_times("140000", "140300", "140600")},
+    # Acquired from 23:50 to 00:10: the series comes first.
+    "acquired after midnight without a date": {
+        "SeriesTime": "235000",
+        "AcquisitionDate": None,
+        "edit": set_acquisition_times("235000", "001000"),
+        "tracer": {"RadiopharmaceuticalStartTime": "225000"},
+    },
+    "acquired in another time zone": {
+        "SeriesTime": "143000",
+        "AcquisitionTime": None,
+        "AcquisitionDateTime": "20250301130000+0000",
+        "TimezoneOffsetFromUTC": "+0100",
+    },
+    "injected on a date": {"tracer": {INJECTED: "20250301130000.000000"}},
+    "injected in the zone of the file": {
+        "tracer": {INJECTED: "20250301130000+0100"},
+        "TimezoneOffsetFromUTC": "+0100",
+    },
+    # 13:00 of the scanner's clock.
+    "injected in another zone": {"tracer": {INJECTED: "20250301120000.00+0000"}, "TimezoneOffsetFromUTC": "+0100"},
+    # Without a zone of the file the time is local.
+    "injected in a zone without one of the file": {"tracer": {INJECTED: "20250301130000+0500"}},
+}
 
-    def two_beds(dataset: Dataset, index: int) -> None:
-        dataset.AcquisitionTime = "235000" if index < 6 else "001000"
 
-    late = {"RadiopharmaceuticalStartTime": "225000"}
-    options = {"SeriesTime": "235000", "AcquisitionDate": None, "edit": two_beds, "tracer": late}
+@pytest.mark.parametrize("name", AN_HOUR_AFTER)
+def test_an_hour_after_the_injection(study: StudyFolder, name: str) -> None:
+    options = AN_HOUR_AFTER[name]
+    if INJECTED in options.get("tracer", {}):
+        options = options | {"tracer": options["tracer"] | {"RadiopharmaceuticalStartTime": None}}
     assert compute_factor(study, **options) == pytest.approx(AN_HOUR, rel=2e-6)
-
-
-@pytest.mark.parametrize(
-    ("start", "zone"),
-    [
-        ("20250301130000.000000", None),
-        ("20250301130000+0100", "+0100"),
-        ("20250301120000.00+0000", "+0100"),  # 13:00 of the scanner's clock
-        ("20250301130000+0500", None),  # no zone of the file: local time
-    ],
-)
-def test_injection_with_date_and_time_zone(study: StudyFolder, start: str, zone: str | None) -> None:
-    tracer = {"RadiopharmaceuticalStartDateTime": start, "RadiopharmaceuticalStartTime": None}
-    assert compute_factor(study, tracer=tracer, TimezoneOffsetFromUTC=zone) == pytest.approx(AN_HOUR, rel=2e-6)
 
 
 def test_injection_on_a_date_that_anonymisation_moved(study: StudyFolder) -> None:
@@ -223,15 +231,3 @@ def test_acquisition_by_its_date_and_time_in_one(study: StudyFolder, date: str |
     assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
     (finding,) = result.findings
     assert finding.action == "first AcquisitionTime is used as the start"
-
-
-def test_acquisition_in_another_time_zone(study: StudyFolder) -> None:
-    """13:00 in UTC is 14:00 in the file's zone, an hour before."""
-    result = compute_scale(
-        study,
-        SeriesTime="143000",
-        AcquisitionTime=None,
-        AcquisitionDateTime="20250301130000+0000",
-        TimezoneOffsetFromUTC="+0100",
-    )
-    assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)

@@ -10,27 +10,12 @@ from pydicom.dataset import Dataset
 
 from contract.images.volumes import Volume
 from tests.convert.conftest import Convert, refuse
-from tests.convert.studies import CT_GRID, PET_GRID, StudyFolder, make_ct_volume
-
-
-@pytest.mark.parametrize("signed", [False, True])
-def test_negative_values(study: StudyFolder, convert: Convert, signed: bool) -> None:
-    """uint16 with intercept -1024, and int16 with negative stored values."""
-    study.add_ct(signed=signed)
-    study.add_pet()
-    ct = convert().read_image("ct").array
-    assert ct.min() < -1000
-    np.testing.assert_array_equal(ct, make_ct_volume().array)
+from tests.convert.studies import CT_GRID, StudyFolder, edit_slice, make_ct_volume
 
 
 def test_rescale_of_each_slice(study: StudyFolder, convert: Convert) -> None:
     """Slice 4 has slope 2 and intercept -500 in place of 1 and -1024: HU = 2 * (HU + 1024) - 500."""
-
-    def edit(dataset: Dataset, index: int) -> None:
-        if index == 4:
-            dataset.RescaleSlope, dataset.RescaleIntercept = "2", "-500"
-
-    study.add_ct(edit=edit)
+    study.add_ct(edit=edit_slice(4, RescaleSlope="2", RescaleIntercept="-500"))
     study.add_pet()
     expected = make_ct_volume().array.copy()
     expected[4] = 2 * (expected[4] + 1024) - 500
@@ -76,42 +61,31 @@ def test_padding_of_soft_tissue_is_not_believed(study: StudyFolder, convert: Con
     ]
 
 
-@pytest.mark.parametrize("keyword", ["RescaleSlope", "RescaleIntercept"])
-@pytest.mark.parametrize("modality", ["ct", "pet"])
-def test_missing_rescale(study: StudyFolder, convert: Convert, modality: str, keyword: str) -> None:
-    study.add_ct(**({keyword: None} if modality == "ct" else {}))
-    study.add_pet(**({keyword: None} if modality == "pet" else {}))
-    refuse(convert, rf"IM00..\.dcm: found no {keyword} \(0028,105[23]\)")
+def double_frames(dataset: Dataset) -> None:
+    dataset.NumberOfFrames = 2
+    dataset.PixelData = dataset.PixelData * 2
 
 
-@pytest.mark.parametrize("slope", ["0", "-1"])
-def test_impossible_slope(study: StudyFolder, convert: Convert, slope: str) -> None:
-    study.add_ct(RescaleSlope=slope)
-    study.add_pet()
-    refuse(convert, rf"found RescaleSlope \(0028,1053\) {slope}")
-
-
-def test_slope_of_each_pet_slice(study: StudyFolder, convert: Convert) -> None:
-    """Slices have SUV 1, 2, 3 and so on: the stored value is always 32767 and the slope differs."""
-    suv = np.repeat(np.arange(1.0, 13.0), 120).reshape(PET_GRID.array_shape).astype(np.float32)
-    study.add_ct()
-    study.add_pet(Volume(suv, PET_GRID))
-    np.testing.assert_allclose(convert().read_image("pet").array, suv, rtol=1e-6)
-
-
-def test_pixels_of_another_shape(study: StudyFolder, convert: Convert) -> None:
-    def edit(dataset: Dataset, index: int) -> None:
-        if index == 2:
-            dataset.NumberOfFrames = 2
-            dataset.PixelData = dataset.PixelData * 2
-
-    study.add_ct(edit=edit)
-    study.add_pet()
-    refuse(convert, r"CT/IM0003\.dcm: found pixels of shape 2 x 16 x 20")
+@pytest.mark.parametrize(
+    ("of_ct", "of_pet", "message"),
+    [
+        ({"RescaleSlope": None}, {}, r"IM0001\.dcm: found no RescaleSlope \(0028,1053\)"),
+        ({}, {"RescaleIntercept": None}, r"IM0010\.dcm: found no RescaleIntercept \(0028,1052\)"),
+        ({"RescaleSlope": "0"}, {}, r"found RescaleSlope \(0028,1053\) 0"),
+        ({}, {"RescaleSlope": "-1"}, r"found RescaleSlope \(0028,1053\) -1"),
+        ({"edit": edit_slice(2, double_frames)}, {}, r"CT/IM0003\.dcm: found pixels of shape 2 x 16 x 20"),
+    ],
+)
+def test_unusable_pixels(
+    study: StudyFolder, convert: Convert, of_ct: dict[str, Any], of_pet: dict[str, Any], message: str
+) -> None:
+    study.add_ct(**of_ct)
+    study.add_pet(**of_pet)
+    refuse(convert, message)
 
 
 @pytest.mark.parametrize("value", ["soft", "inf"])
-def test_value_that_is_no_number(study: StudyFolder, convert: Convert, value: Any) -> None:
+def test_value_that_is_no_number(study: StudyFolder, convert: Convert, value: str) -> None:
     paths = study.add_ct_and_pet()
     content = paths[0].read_bytes()
     at = content.index(b"-1024")

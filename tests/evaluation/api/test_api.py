@@ -13,7 +13,6 @@ import pytest
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import write_mask
 from evaluation import evaluate, evaluate_teams, rank, score_masks
-from evaluation.editions.profile import load_profile, with_options
 from evaluation.ranking.cli import main as rank_main
 
 TRUTH = "PatientID,Relapse,RFS\nP1,1,10\nP2,1,20\nP3,0,30\n"
@@ -63,12 +62,6 @@ def test_paths_give_the_scores_of_their_arrays(tmp_path, blank, grid):
 def test_masks_that_cannot_be_compared(reference, prediction, spacing, error, message):
     with pytest.raises(error, match=message):
         score_masks(reference, prediction, spacing)
-
-
-@pytest.mark.parametrize("threshold", [0.1, "0.1"])
-def test_options_are_texts_or_values(threshold):
-    profile = with_options(load_profile("hecktor2025").find_task("segmentation"), {"iou_threshold": threshold})
-    assert profile.answers["segmentation"].rules.iou_threshold == 0.1
 
 
 def test_errors_are_those_of_the_command_line(tables):

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from contract.documents import build_json_schema, parse_document
 from contract.editions import list_editions, load_edition, parse_edition
@@ -17,7 +14,6 @@ from evaluation.editions.document import Borda, Lexicographic, MeasuredMetric, R
 from evaluation.editions.profile import build_profile, load_profile, with_options
 from evaluation.metrics.classification import BINARY_METRICS, MULTICLASS_METRICS
 from evaluation.metrics.masks import list_mask_metrics
-from evaluation.metrics.overlap import WeightedSum
 from evaluation.metrics.rules import RULES_OF_KIND
 from evaluation.metrics.survival import RISK_METRICS
 from tests.evaluation.builders import read_edition
@@ -214,25 +210,6 @@ def test_nested_sums_are_expanded_to_measured_metrics():
 def test_an_invalid_sum_is_refused(raw, message):
     with pytest.raises(HecktorError, match=message):
         resolve(raw)
-
-
-@settings(max_examples=30)
-@given(values=st.lists(st.floats(0, 1), min_size=3, max_size=3), outer=st.floats(0.01, 1), inner=st.floats(0.01, 1))
-def test_a_sum_equals_its_nested_definition_and_lies_between_its_parts(values, outer, inner):
-    a, b, c = values
-    raw = {
-        "total": make_entry(["half", "auc"], [outer, 1.01 - outer]),
-        "half": make_entry(["accuracy", "auc"], [inner, 1.01 - inner]),
-    }
-    value = {"accuracy": a, "auc": b}
-    constant = [(weight, lambda w, of=value[name]: np.full(len(w), of)) for name, weight in expand(raw).items()]
-    expected = outer * (inner * a + (1.01 - inner) * b) + (1.01 - outer) * b
-    assert WeightedSum(constant)(np.ones((2, 1))) == pytest.approx([expected] * 2)
-    mean = WeightedSum([(0.2, lambda w: w @ np.array([a, b, c])), (0.8, lambda w: w @ np.array([c, c, c]))])
-    draws = np.eye(3)
-    assert mean(draws) == pytest.approx([0.2 * value_of_case + 0.8 * c for value_of_case in values])
-    assert (mean(draws) <= max(values) + 1e-12).all()
-    assert (mean(draws) >= min(values) - 1e-12).all()
 
 
 @pytest.fixture

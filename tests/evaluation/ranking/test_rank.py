@@ -8,9 +8,9 @@ import pytest
 
 import evaluation
 from contract.errors import HecktorError
-from evaluation import evaluate
 from evaluation.ranking.cli import main
 from tests.evaluation.ranking.test_leaderboard import METRICS, TEAMS_2025
+from tests.evaluation.tables import score_risks
 
 
 def make_content(values, **provenance):
@@ -108,34 +108,13 @@ def test_results_that_differ_are_not_mixed(files, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[]", r"metrics\.json: found \[\]"),
-        ("{", "not valid JSON"),
-        (json.dumps({**make_content((1, 1, 1)), "results": {}}), r"metrics\.json\.results: found {}"),
-        (json.dumps(make_content((1, 1, 1), format=9)), r"metrics\.json: format 9, expected format 2; evaluate again"),
-        (json.dumps(make_content((True, 1, 1))), r"\.value: found true"),
-    ],
-)
-def test_invalid_files_are_refused(files, tmp_path, text, message):
-    files["MEDAI"].write_text(text)
-    with pytest.raises(HecktorError, match=message):
-        rank(files.values(), tmp_path / "out")
-
-
 @pytest.fixture
 def metrics_of(tmp_path):
     """Write the metrics.json of a team whose cohort has the patients of these numbers."""
 
     def write(team, *numbers):
-        folder = tmp_path / team
-        folder.mkdir()
-        reference, risks = folder / "rfs.csv", folder / "risks.csv"
-        reference.write_text("PatientID,Relapse,RFS\n" + "".join(f"CHUM-{n},1,{n}\n" for n in numbers))
-        risks.write_text("PatientID,risk\n" + "".join(f"CHUM-{n},{9 - n}\n" for n in numbers))
-        evaluate(reference, task="rfs", predictions=risks, output=folder, bootstraps=0)
-        return folder / "metrics.json"
+        score_risks(tmp_path / team, {f"CHUM-{n}": (1, n) for n in numbers}, {f"CHUM-{n}": 9 - n for n in numbers})
+        return tmp_path / team / "metrics.json"
 
     return write
 

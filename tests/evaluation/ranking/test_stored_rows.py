@@ -9,8 +9,8 @@ import pytest
 
 import evaluation
 from contract.errors import HecktorError
-from evaluation.api import evaluate
 from evaluation.ranking.cli import main
+from tests.evaluation.tables import score_risks
 
 TRUTH = {"P1": (1, 100), "P2": (1, 200), "P3": (0, 300), "P4": (1, 400), "P5": (1, 450), "P6": (0, 500)}
 RISKS = {"first": (9, 3, 3.5, 2, 6, 1), "second": (3, 9, 2, 5, 1, 4)}
@@ -19,16 +19,8 @@ RISKS = {"first": (9, 3, 3.5, 2, 6, 1), "second": (3, 9, 2, 5, 1, 4)}
 def write_results(folder, cases):
     """Write both teams' metrics.json of these cases."""
     for team, risks in RISKS.items():
-        target = folder / team
-        target.mkdir(parents=True)
-        lines = [f"{case},{event},{days}" for case, (event, days) in TRUTH.items() if case in cases]
-        (folder / "truth.csv").write_text("\n".join(["PatientID,Relapse,RFS", *lines, ""]))
-        answers = [f"{case},{risk}" for case, risk in zip(TRUTH, risks, strict=True) if case in cases]
-        (target / "answers.csv").write_text("\n".join(["PatientID,risk", *answers, ""]))
-        result = evaluate(
-            ground_truth=folder / "truth.csv", predictions=target / "answers.csv", task="2", bootstraps=50
-        )
-        (target / "metrics.json").write_text(json.dumps(result.to_dict()))
+        of_cases = {case: risk for case, risk in zip(TRUTH, risks, strict=True) if case in cases}
+        score_risks(folder / team, {case: TRUTH[case] for case in of_cases}, of_cases, bootstraps=50)
     return folder
 
 

@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 
-from evaluation.api import evaluate
 from evaluation.ranking.table import format_identical_answers
 from evaluation.results.documents import format_document
 from evaluation.results.teams import load_teams
@@ -14,6 +13,7 @@ from evaluation.results.validation import find_identical_answers
 from evaluation.statistics.bootstrap import draw_replicates
 from evaluation.statistics.intervals import percentile_interval
 from tests.evaluation.builders import make_board
+from tests.evaluation.tables import score_risks
 
 PATIENTS = 20
 SEED = 4
@@ -21,17 +21,10 @@ SEED = 4
 
 def evaluate_risks(folder, skipped):
     """Return the results of noisy risks for 20 patients under `missing=skip`; skipped patients have no risk."""
-    folder.mkdir()
-    truth, risks = folder / "rfs.csv", folder / "risks.csv"
-    lines = [f"P{i:02d},{int(i % 3 != 2)},{10 + i}" for i in range(PATIENTS)]
-    truth.write_text("\n".join(["PatientID,Relapse,RFS", *lines]) + "\n")
+    follow_up = {f"P{i:02d}": (int(i % 3 != 2), 10 + i) for i in range(PATIENTS)}
     noise = np.random.default_rng(1).normal(0, 8, PATIENTS)
-    answers = [f"P{i:02d},{noise[i] - i:.3f}" for i in range(PATIENTS) if i not in skipped]
-    risks.write_text("\n".join(["PatientID,risk", *answers]) + "\n")
-    result = evaluate(
-        ground_truth=truth, predictions=risks, task="2", options={"missing": "skip"}, seed=SEED, bootstraps=200
-    )
-    return result.to_dict()
+    risks = {f"P{i:02d}": round(noise[i] - i, 3) for i in range(PATIENTS) if i not in skipped}
+    return score_risks(folder, follow_up, risks, options={"missing": "skip"}, seed=SEED, bootstraps=200).to_dict()
 
 
 def rank_intervals(teams):

@@ -196,7 +196,10 @@ JUNK = st.one_of(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_damage_in_any_place_is_refused_or_harmless(valid_metrics, kind):
-    """Every place is damaged once with a value of another type, and random places with random values."""
+    """Every place is damaged once with a value of another type, and random places with random values.
+
+    The rows of all cases have the same places, so that the first row stands for them.
+    """
     valid = valid_metrics(kind)
     paths = list(list_paths(valid))
     outcomes, lines = set(), set()
@@ -218,7 +221,8 @@ def test_damage_in_any_place_is_refused_or_harmless(valid_metrics, kind):
             lines.add(problem.message.count("\n"))
 
     damage()
-    for path, junk in zip(paths, itertools.cycle(({}, 10**400, "x", None)), strict=False):
+    places = [path for path in paths if path[0] != "results" or path[1:2] in ((), (0,))]
+    for path, junk in zip(places, itertools.cycle(({}, 10**400, "x", None)), strict=False):
         with contextlib.suppress(HecktorError):
             rank({"damaged": replace_at(valid_metrics(kind), path, junk)}, bootstraps=0)
     assert outcomes == {"ranked", "refused"}
@@ -231,6 +235,7 @@ def test_damage_in_any_place_is_refused_or_harmless(valid_metrics, kind):
         ('"value":', '"infinite": 5, "value":'),
         ('"case": "A"', '"case": null'),
         ('"intersection_voxels": 4', f'"intersection_voxels": 1{"0" * 5000}'),
+        ('"format": 2', '"format": 9'),
         ('"dsc": 0.5', '"dsc": NaN'),
         ('"dsc": 0.5', '"dsc": 1e999'),
         ('"options": {', '"options": {"a": ' + "[" * 3000 + "]" * 3000 + ", "),

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import evaluation
 from contract.errors import HecktorError
 from evaluation.editions.profile import load_profile
 from evaluation.ranking.cli import main as rank
@@ -20,6 +19,7 @@ from reporting.analyses.groups import MEAN, NO_P, add_groups, analyse_groups, cr
 from reporting.analyses.sources import find_results
 from reporting.report.cli import main as report
 from tests.evaluation.builders import make_board, make_metrics, make_results
+from tests.evaluation.tables import score_risks, write_table
 
 DSC, HD95 = "gtvp_dsc_mean", "gtvp_hd95_median_mm"
 
@@ -123,18 +123,12 @@ CASES = {
 @pytest.fixture
 def results_folder(tmp_path):
     """Write the results of two teams with the same risks, and the table of the groups."""
-    (tmp_path / "truth.csv").write_text(
-        "PatientID,Relapse,RFS\n"
-        + "".join(f"{case},{relapse},{days}\n" for case, (relapse, days, _, _) in CASES.items())
-    )
-    (tmp_path / "risks.csv").write_text(
-        "PatientID,risk\n" + "".join(f"{case},{risk}\n" for case, (_, _, risk, _) in CASES.items())
-    )
-    lines = "".join(f"{case},{hpv},{number},x\n" for number, (case, (*_, hpv)) in enumerate(CASES.items()))
-    (tmp_path / "clinical.csv").write_text("patient_id;HPV Status;Age;Site\n".replace(";", ",") + lines)
+    follow_up = {case: (relapse, days) for case, (relapse, days, _, _) in CASES.items()}
+    risks = {case: risk for case, (_, _, risk, _) in CASES.items()}
+    columns = {case: f"{hpv},{number},x" for number, (case, (*_, hpv)) in enumerate(CASES.items())}
+    write_table(tmp_path / "clinical.csv", "HPV Status,Age,Site", columns)
     for team in ("one", "two"):
-        files = {"predictions": tmp_path / "risks.csv", "output": tmp_path / "results" / team}
-        evaluation.evaluate(tmp_path / "truth.csv", task="rfs", bootstraps=0, **files)
+        score_risks(tmp_path / "results" / team, follow_up, risks)
     paths = [str(tmp_path / "results" / team / "metrics.json") for team in ("one", "two")]
     assert rank([*paths, "--bootstraps", "0", "--output", str(tmp_path / "results")]) == 0
     return tmp_path

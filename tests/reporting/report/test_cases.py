@@ -24,20 +24,24 @@ def read_data(html):
 
 
 def test_answers_are_by_case_and_team(page):
-    """The value of team t in case c is at index c x teams + t."""
-    data = read_data(render_cases(page.results, ()))
+    """The value of team t in case c is at index c x teams + t; the summary is the median of the teams.
+
+    Pictures are loaded when they are looked at, and their addresses are quoted.
+    """
+    html = render_cases(page.results, [CasePicture("CHUM-003", 'r_files/a "b#.jpg', ("<i>",))])
+    data = read_data(html)
     assert data["cases"] == sorted(CASES)
     rows = [{row["case"]: row for row in team.results} for team in page.results[0].teams.values()]
     column = data["columns"][0]
     assert column["title"] == "GTVp DSC"
     assert column["values"] == [rows[team][case]["gtvp_dsc"] for case in sorted(CASES) for team in range(3)]
-
-
-def test_the_summary_is_the_median_of_the_teams(page):
-    html = render_cases(page.results, ())
-    values = sorted(team.results[0]["gtvp_dsc"] for team in page.results[0].teams.values())
+    values = sorted(of_team[CASES[0]]["gtvp_dsc"] for of_team in rows)
     first = re.search(rf'<tr data-case="{CASES[0]}".*?</tr>', html).group(0)
     assert f"{values[1]:.3f}" in first
+    assert re.search(r'<img loading="lazy"[^>]* src="r_files/a%20%22b%23.jpg">', html)
+    assert "&lt;i&gt;" in html
+    assert html.count("<img") == 1
+    assert render_cases([], ()) == ""
 
 
 def test_teams_that_mark_an_absent_structure_are_counted(page):
@@ -67,11 +71,3 @@ def test_two_tasks_of_one_name_have_different_columns(page):
     summaries = [column.summary for column in table.columns if column.summary]
     assert summaries[0] == "Task 1: GTVp DSC, median of teams"
     assert len(summaries) == len(set(summaries)) == 4
-
-
-def test_pictures_are_loaded_when_looked_at_and_their_addresses_are_quoted(page):
-    assert render_cases([], ()) == ""
-    html = render_cases(page.results, [CasePicture("CHUM-003", 'r_files/a "b#.jpg', ("<i>",))])
-    assert re.search(r'<img loading="lazy"[^>]* src="r_files/a%20%22b%23.jpg">', html)
-    assert "&lt;i&gt;" in html
-    assert html.count("<img") == 1

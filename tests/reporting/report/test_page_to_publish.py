@@ -17,7 +17,9 @@ from evaluation.api import evaluate
 from evaluation.ranking.cli import main as rank
 from reporting.report.cli import main as report
 from reporting.report.page import WITH_CASES
+from tests.evaluation.conftest import comparing_here
 from tests.evaluation.staging import GRID
+from tests.evaluation.tables import write_table
 
 # Two have a centre in their name; the warning about the others names them.
 CASES = ("CHUM-8701", "CHUP-8702", *(f"Quilldriver{number}" for number in range(1, 9)))
@@ -38,10 +40,8 @@ def write_masks(folder: Path, shift: int, cases: tuple[str, ...]) -> None:
         write_mask(folder / f"{case}.mha", make_mask(number, shift), GRID)
 
 
-def write_table(path: Path, heads: str, rows: Callable[[int], object], cases: tuple[str, ...] = CASES) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [f"{case},{rows(number)}" for number, case in enumerate(cases)]
-    path.write_text("\n".join([f"PatientID,{heads}", *lines, ""]))
+def write_rows(path: Path, heads: str, row: Callable[[int], object], cases: tuple[str, ...] = CASES) -> None:
+    write_table(path, heads, {case: row(number) for number, case in enumerate(cases)})
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +50,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("results")
     truth = root / "truth"
     write_masks(truth / "masks", 0, CASES)
-    write_table(truth / "risks.csv", "Relapse,RFS", lambda n: f"{n % 2},{DAYS[n]}")
-    write_table(truth / "classes.csv", "HPV Status", lambda n: int(n % 3 == 0))
+    write_rows(truth / "risks.csv", "Relapse,RFS", lambda n: f"{n % 2},{DAYS[n]}")
+    write_rows(truth / "classes.csv", "HPV Status", lambda n: int(n % 3 == 0))
     write_masks(truth / "four", 0, CASES)
-    write_table(
+    write_rows(
         truth / "four" / "t.csv",
         "T-stage,N-stage,Relapse,RFS",
         lambda n: f"T{1 + n % 4},N{n % 4},{n % 2},{DAYS[n]}",
@@ -63,20 +63,15 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         cases = CASES[place:] if place == 0 else (*CASES[1:], "Madeupname1")
         own = root / team
         write_masks(own / "masks", place, cases)
-        write_table(own / "risks.csv", "risk", lambda n, place=place: 0.25 * (n * (3 + place) % 7), cases)
-        write_table(own / "classes.csv", "hpv,probability", lambda n: f"{n % 2},0.{6 if n % 2 else 4}", cases)
+        write_rows(own / "risks.csv", "risk", lambda n, place=place: 0.25 * (n * (3 + place) % 7), cases)
+        write_rows(own / "classes.csv", "hpv,probability", lambda n: f"{n % 2},0.{6 if n % 2 else 4}", cases)
         write_masks(own / "four", place, cases)
-        write_table(own / "four" / "t.csv", "T-stage,N-stage,RFS", lambda n: f"T{1 + n % 3},N{n % 3},{n % 5}", cases)
+        write_rows(own / "four" / "t.csv", "T-stage,N-stage,RFS", lambda n: f"T{1 + n % 3},N{n % 3},{n % 5}", cases)
         for kind in KINDS:
             edition, task = TASKS.get(kind, ("hecktor2026", None))
-            evaluate(
-                sources[kind],
-                predictions=own / sources[kind].name,
-                edition=edition,
-                task=task,
-                output=root / kind / team,
-                bootstraps=20,
-            )
+            options = {"edition": edition, "task": task, "output": root / kind / team, "bootstraps": 20}
+            with comparing_here():
+                evaluate(sources[kind], predictions=own / sources[kind].name, **options)
     for kind in KINDS:
         files = [str(root / kind / team / "metrics.json") for team in ("Ahead", "Behind")]
         assert rank([*files, "--bootstraps", "20", "--output", str(root / kind)]) == 0

@@ -12,13 +12,14 @@ import pytest
 
 from contract.errors import HecktorError, OutputError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, write_mask, write_volume
+from contract.images.volumes import Volume, write_mask
 from contract.io.files import write_files
 from evaluation.ranking.cli import main as rank
 from reporting.report import pictures
 from reporting.report.cli import main as report
-from tests.evaluation.conftest import Phase, WorkerDeathError, apply_in_this_process
+from tests.evaluation.conftest import Phase, WorkerDeathError, comparing_here
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
+from tests.reporting.cohorts import write_case
 
 GRID = Geometry((40, 40, 20), (3.0, 3.0, 5.0), (-60.0, -60.0, -50.0))
 PET_GRID = Geometry((30, 30, 25), (4.0, 4.0, 4.0), (-60.0, -60.0, -50.0))
@@ -43,8 +44,7 @@ def demo(demo_cohort, tmp_path):
 @pytest.fixture(scope="module")
 def demo_cohort(tmp_path_factory):
     """Write three patients (one without lesions), two teams, three tasks; the second team lacks one mask."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("evaluation.execution._apply", apply_in_this_process)
+    with comparing_here():
         return make_demo(tmp_path_factory.mktemp("made"))
 
 
@@ -52,8 +52,7 @@ def demo_cohort(tmp_path_factory):
 def demo_page(demo_cohort, tmp_path_factory):
     """Write the cohort with its page and pictures."""
     folder = shutil.copytree(demo_cohort, tmp_path_factory.mktemp("built"), dirs_exist_ok=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("evaluation.execution._apply", apply_in_this_process)
+    with comparing_here():
         build(folder, "--note", "toys & nothing else")
     return folder
 
@@ -72,12 +71,9 @@ def make_demo(tmp_path):
         rank(["--task", task.name, *files, "--output", str(folder)])
     rng = np.random.default_rng(0)
     for case in cases:
-        images = tmp_path / "cohort" / case / "input" / "images"
-        ct = rng.normal(0, 50, GRID.array_shape).astype(np.int16)
-        pet = rng.gamma(2, 1, PET_GRID.array_shape).astype(np.float32)
-        write_volume(images / "ct" / "x.mha", Volume(ct, GRID))
-        write_volume(images / "pet" / "y.mha", Volume(pet, PET_GRID))
-        write_mask(tmp_path / "cohort" / "ground_truth" / f"{case}.mha", draw_mask(case), GRID)
+        ct = Volume(rng.normal(0, 50, GRID.array_shape).astype(np.int16), GRID)
+        pet = Volume(rng.gamma(2, 1, PET_GRID.array_shape).astype(np.float32), PET_GRID)
+        write_case(tmp_path / "cohort", case, Volume(draw_mask(case), GRID), pet, ct)
         write_mask(tmp_path / "demo" / "task1" / "ours" / "predictions" / f"{case}.mha", draw_mask(case, 1), GRID)
     return tmp_path
 
@@ -165,29 +161,6 @@ def test_no_file_or_link_is_replaced_by_pictures(demo, kind, capsys):
     assert not (demo / "p.html").exists()
 
 
-def test_pictures_are_jpegs_of_three_planes_a_lesion(demo_page):
-    """A-1 has GTVp and GTVn, so two rows of three planes: 3 wide and 2 high; B-2 one row."""
-    image_module = pytest.importorskip("PIL.Image")
-    shapes = {}
-    for path in (demo_page / "r_files").glob("*.jpg"):
-        with image_module.open(path) as image:
-            shapes[path.name] = round(image.width / image.height, 1)
-    assert shapes == {"A-1.jpg": 1.5, "B-2.jpg": 3.0, "C-3.jpg": 3.0}
-
-
-def test_pictures_are_all_written_or_not_at_all(demo, monkeypatch):
-    """Without one of the pictures neither the folder nor the page is written."""
-
-    def refuse(*_):
-        raise OutputError("B-2.jpg", "cannot be written")
-
-    monkeypatch.setattr("contract.io.files.write_bytes", refuse)
-    with pytest.raises(OutputError):
-        build(demo)
-    assert not list(demo.glob("*r_files*"))
-    assert not (demo / "r.html").exists()
-
-
 def test_a_mask_that_ends_the_process_leaves_the_patient_on_the_page(demo, monkeypatch):
     """Pictures are then drawn again without predictions."""
 
@@ -241,12 +214,18 @@ def test_one_folder_holds_the_masks_of_all_teams(demo):
         report(["--results", str(demo), "--masks", f"ours={demo}", "--output", str(demo / "r.html")])
 
 
-def test_contours_lie_where_the_lesion_is_cut(demo_page):
-    """Planes go through a voxel of the lesion, so that its outline surrounds the middle of each: 540 +- 360, 180.
+def test_pictures_and_contours_show_three_planes_of_each_lesion(demo_page):
+    """A-1 has GTVp and GTVn: two rows of three pictures of 360 pixels; B-2 has one row.
 
-    A-1 has GTVp and GTVn: two rows of three pictures of 360 pixels. The reference's paths have points on both sides of
-    the middle of the first picture, and none outside of the whole one.
+    Planes go through a voxel of the lesion, so that its outline surrounds the middle of each. The reference's paths have
+    points on both sides of the middle of the first picture, and none outside of the whole one.
     """
+    image_module = pytest.importorskip("PIL.Image")
+    shapes = {}
+    for path in (demo_page / "r_files").glob("*.jpg"):
+        with image_module.open(path) as image:
+            shapes[path.name] = round(image.width / image.height, 1)
+    assert shapes == {"A-1.jpg": 1.5, "B-2.jpg": 3.0, "C-3.jpg": 3.0}
     name, pairs = json.loads((demo_page / "r_files" / "A-1.js").read_text().partition("(")[2].rpartition(")")[0])
     contours = dict(pairs)
     assert name == "A-1"

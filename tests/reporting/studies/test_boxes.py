@@ -9,10 +9,10 @@ import pytest
 
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, write_mask, write_volume
+from contract.images.volumes import Volume
 from evaluation.cli import main as evaluate
 from reporting.studies.cli import main
-from tests.evaluation.tasks import SEGMENTATION
+from tests.reporting.cohorts import write_case
 
 # Voxel centres of 4 mm at -100, ..., 96 in x and y, and at 2, ..., 398 in z: outer borders -102, 98, 0 and 400.
 GRID = Geometry((50, 50, 100), (4.0, 4.0, 4.0), (-100.0, -100.0, 2.0))
@@ -25,13 +25,8 @@ def make_ball(centre_mm, radius_mm, grid=GRID):
     return np.linalg.norm(places - np.reshape(centre_mm, (3, 1, 1, 1)), axis=0) <= radius_mm
 
 
-def write_case(tmp_path, case, suv, mask, grid=GRID):
-    cohort = tmp_path / "cohort"
-    inputs = cohort / case / "input"
-    write_mask(cohort / "ground_truth" / f"{case}.mha", mask.astype(np.uint8), grid)
-    write_volume(SEGMENTATION.inputs["ct"].path_under(inputs) / "ct.mha", Volume(np.zeros(mask.shape, np.int16), grid))
-    write_volume(SEGMENTATION.inputs["pet"].path_under(inputs) / "pet.mha", Volume(suv.astype(np.float32), grid))
-    return cohort
+def write_scan(tmp_path, case, suv, mask, grid=GRID):
+    return write_case(tmp_path / "cohort", case, Volume(mask, grid), Volume(suv.astype(np.float32), grid))
 
 
 def find_boxes(cohort, tmp_path):
@@ -48,7 +43,7 @@ def test_a_box_by_hand(tmp_path):
     mask = np.zeros(GRID.array_shape)
     mask[50, 20:30, 20:30] = 1
     mask[5, 20:25, 20:30] = 1
-    content = find_boxes(write_case(tmp_path, "a", suv, mask), tmp_path)
+    content = find_boxes(write_scan(tmp_path, "a", suv, mask), tmp_path)
     (line,) = content["boxes"]
     assert (line["x1"], line["x2"]) == pytest.approx((-72, 72), abs=2)
     assert (line["y1"], line["y2"]) == pytest.approx((-92, 52), abs=2)
@@ -63,7 +58,7 @@ def test_the_grid_of_the_pet_does_not_matter(tmp_path):
     flipped = Geometry((50, 50, 66), (4.0, 4.0, 6.0), (96.0, 96.0, 396.0), (-1.0, 0, 0, 0, -1.0, 0, 0, 0, -1.0))
     for case, grid in (("a", GRID), ("b", flipped)):
         suv = 8 * make_ball((0, 10, 330), 48, grid)
-        cohort = write_case(tmp_path, case, suv, np.zeros(grid.array_shape), grid)
+        cohort = write_scan(tmp_path, case, suv, np.zeros(grid.array_shape), grid)
     box, flipped_box = find_boxes(cohort, tmp_path)["boxes"]
     for column in ("x1", "y1", "z1"):
         assert box[column] == pytest.approx(flipped_box[column], abs=4)
@@ -74,15 +69,15 @@ def test_a_box_stays_in_the_scan(tmp_path):
     """The scan is short: the brain's end lies 90 mm above its lower end, its middle 20 mm from the left border."""
     short = Geometry((50, 50, 60), GRID.spacing_mm, GRID.origin_mm)
     suv = 8 * make_ball((78, 10, 145), 55, short)
-    (line,) = find_boxes(write_case(tmp_path, "a", suv, np.zeros(short.array_shape), short), tmp_path)["boxes"]
+    (line,) = find_boxes(write_scan(tmp_path, "a", suv, np.zeros(short.array_shape), short), tmp_path)["boxes"]
     assert (line["z1"], line["z2"]) == (0, 144)
     assert (line["x1"], line["x2"]) == (-46, 98)
 
 
 def test_a_case_without_a_brain_has_no_box(tmp_path, capsys):
     """The evaluation refuses to score such a case in the whole image."""
-    cohort = write_case(tmp_path, "a", 8 * make_ball((0, 10, 330), 48), make_ball((0, -20, 250), 15))
-    write_case(tmp_path, "b", 8 * make_ball((0, 10, 330), 20), make_ball((0, -20, 250), 15))
+    cohort = write_scan(tmp_path, "a", 8 * make_ball((0, 10, 330), 48), make_ball((0, -20, 250), 15))
+    write_scan(tmp_path, "b", 8 * make_ball((0, 10, 330), 20), make_ball((0, -20, 250), 15))
     assert find_boxes(cohort, tmp_path)["without_box"] == ["b"]
     assert "warning: no brain found, so no box: b\n1 boxes of 2 cases; " in capsys.readouterr().out
     with pytest.raises(GroundTruthError, match=r"^boxes\.csv: no bounding box of b"):
@@ -90,7 +85,7 @@ def test_a_case_without_a_brain_has_no_box(tmp_path, capsys):
 
 
 def test_no_brain_at_all(tmp_path):
-    cohort = write_case(tmp_path, "a", np.full(GRID.array_shape, 1.0), np.zeros(GRID.array_shape))
+    cohort = write_scan(tmp_path, "a", np.full(GRID.array_shape, 1.0), np.zeros(GRID.array_shape))
     with pytest.raises(GroundTruthError, match=r"^cohort: no brain in 1 cases"):
         find_boxes(cohort, tmp_path)
     assert not (tmp_path / "out" / "boxes.csv").exists()
@@ -107,7 +102,7 @@ def test_2020_scores_inside_these_boxes(tmp_path):
     """Only voxels inside the box count of a GTVp at its lower border."""
     suv, primary = 8 * make_ball((0, 10, 330), 48), np.zeros(GRID.array_shape)
     primary[35:60, 20:24, 20:24] = 1
-    cohort = write_case(tmp_path, "a", suv, primary)
+    cohort = write_scan(tmp_path, "a", suv, primary)
     (line,) = find_boxes(cohort, tmp_path)["boxes"]
     (row,) = score(tmp_path, cohort)["results"]
     assert row["gtvp"]["reference_voxels"] == round(line["gtvp_inside"] * primary.sum()) < primary.sum()

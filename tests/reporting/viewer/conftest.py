@@ -17,6 +17,7 @@ from contract.images.volumes import Volume, write_mask, write_volume
 from evaluation.ranking.cli import main as rank
 from reporting.viewer.cohort import ViewerCohort, ViewerRequest, find_cohort
 from tests.evaluation.tasks import SEGMENTATION
+from tests.reporting.cohorts import write_case
 
 # 40 x 40 x 20 voxels of 2 x 2 x 3 mm.
 GRID = Geometry((40, 40, 20), (2.0, 2.0, 3.0), (-40.0, -40.0, -500.0))
@@ -95,10 +96,7 @@ def ranked_cohort(tmp_path: Path, phase_of, nodes: np.ndarray) -> Path:
     files = [str(folder / team / "metrics.json") for team in ("near", "none")]
     rank(["--task", "segmentation", *files, "--bootstraps", "5", "--output", str(folder)])
     for case, centre in (("C-1", "CHUM"), ("C-2", "MDA")):
-        inputs = tmp_path / "cohort" / case / "input"
-        write_volume(inputs / "images" / "ct" / "x.mha", Volume(np.zeros(GRID.array_shape, np.int16), GRID))
-        write_volume(inputs / "images" / "pet" / "y.mha", Volume(np.ones(GRID.array_shape, np.float32), GRID))
-        (inputs / "ehr.json").write_text(json.dumps({"CenterID": centre}))
-        write_mask(tmp_path / "cohort" / "ground_truth" / f"{case}.mha", nodes, GRID)
+        write_case(tmp_path / "cohort", case, Volume(nodes, GRID), Volume(np.ones(GRID.array_shape, np.float32), GRID))
+        (tmp_path / "cohort" / case / "input" / "ehr.json").write_text(json.dumps({"CenterID": centre}))
         write_mask(folder / "near" / "predictions" / f"{case}.mha", nodes, GRID)
     return tmp_path
