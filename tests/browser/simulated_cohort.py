@@ -9,9 +9,10 @@ from typing import Final
 import numpy as np
 
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, write_volume
-from reporting.viewer.cohort import ViewerCohort, ViewerRequest, find_cohort
+from contract.images.volumes import Volume
+from reporting.viewer.cohort import ViewerCohort
 from tests.conftest import small_patient
+from tests.reporting.viewer.conftest import ToyCohort
 
 SPACING: Final = 3.0
 GRID: Final = Geometry((60, 60, 50), (SPACING,) * 3, (-88.5, -88.5, -73.5))
@@ -32,44 +33,26 @@ ALPHA_FALSE: Final[Box] = ((40, 43), (20, 23), (32, 35))
 
 def write_cohort(root: Path) -> ViewerCohort:
     """Write the cases and masks of two teams; the values of the list are set here, not computed."""
+    toy, ct = ToyCohort(root), small_patient(GRID)
+    pet = np.where(ct > -500, 1.0, 0.0).astype(np.float32)
+    _fill(pet, PRIMARY, 8.0)
+    predictions = {ALPHA: _make_mask((1, ALPHA_PRIMARY), (2, ALPHA_FALSE)), BETA: _make_mask((1, PRIMARY))}
     for case in CASES:
-        _write_case(root / "cohort" / case, case)
-    boxes = {ALPHA: ({1: ALPHA_PRIMARY}, {2: ALPHA_FALSE}), BETA: ({1: PRIMARY},)}
-    for team, labelled in boxes.items():
-        for case in CASES:
-            write_volume(_make_folder(root, team) / f"{case}.mha", _make_mask(*labelled))
+        toy.add(case, _make_mask((1, PRIMARY), (2, NODE)), Volume(pet, GRID), Volume(ct, GRID))
+        for team, mask in predictions.items():
+            toy.predict(team, case, mask, GRID)
+    for case, scan in ((BROKEN, "CT"), (WITHOUT_PET, "PT")):
+        (root / "cohort" / case / f"{case}__{scan}.nii.gz").write_bytes(b"no image")
     (root / "cohort" / "table.csv").write_text(f"PatientID,Age,Relapse,RFS\n{FIRST},61,1,812\n")
-    masks = {team: _make_folder(root, team) for team in boxes}
-    cohort = find_cohort(ViewerRequest(root / "cohort", None, masks))
+    cohort = toy.find(ALPHA, BETA)
     return replace(cohort, listing={**cohort.listing, **_set_values(cohort)})
 
 
-def _make_folder(root: Path, team: str) -> Path:
-    folder = root / "masks" / team.split(maxsplit=1)[0]
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _write_case(folder: Path, case: str) -> None:
-    folder.mkdir(parents=True)
-    ct = small_patient(GRID)
-    pet = np.where(ct > -500, 1.0, 0.0).astype(np.float32)
-    _fill(pet, PRIMARY, 8.0)
-    write_volume(folder / f"{case}__CT.nii.gz", Volume(ct, GRID))
-    write_volume(folder / f"{case}__PT.nii.gz", Volume(pet, GRID))
-    write_volume(folder / f"{case}.nii.gz", _make_mask({1: PRIMARY}, {2: NODE}))
-    if case == BROKEN:
-        (folder / f"{case}__CT.nii.gz").write_bytes(b"no image")
-    if case == WITHOUT_PET:
-        (folder / f"{case}__PT.nii.gz").write_bytes(b"no image")
-
-
-def _make_mask(*labelled: dict[int, Box]) -> Volume:
-    array = np.zeros(GRID.array_shape, np.uint8)
-    for boxes in labelled:
-        for label, box in boxes.items():
-            _fill(array, box, label)
-    return Volume(array, GRID)
+def _make_mask(*boxes: tuple[int, Box]) -> np.ndarray:
+    mask = np.zeros(GRID.array_shape, np.uint8)
+    for label, box in boxes:
+        _fill(mask, box, label)
+    return mask
 
 
 def _fill(array: np.ndarray, box: Box, value: float) -> None:

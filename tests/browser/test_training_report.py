@@ -28,10 +28,9 @@ from tests.baseline.report.records import (
     parse_record,
 )
 from tests.browser.conftest import find_accessibility_problems
+from tests.browser.report_page import DRAWN
 from tests.conftest import head_json
 
-# Charts are drawn as they come into view; this draws all that no closed fold hides.
-DRAWN = "() => window.page && (window.page.drawAll(), true)"
 # Chromium's width of A4 in CSS pixels, less two margins of 14 mm.
 PAPER_PX = 688
 
@@ -113,16 +112,12 @@ def test_the_page_is_accessible(browser: Browser, report: Path, scheme: Any, onl
     assert problems == []
 
 
-def test_the_page_does_not_scroll_sideways(page: Page, report: Path) -> None:
+def test_the_page_fits_a_telephone_and_paper(page: Page, report: Path) -> None:
     page.set_viewport_size({"width": 360, "height": 900})
     open_report(page, report)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
-
-
-def test_tables_fit_on_paper(page: Page, report: Path) -> None:
     page.emulate_media(media="print")
     page.set_viewport_size({"width": PAPER_PX, "height": 900})
-    open_report(page, report)
     widths = page.locator("table").evaluate_all("all => all.map((node) => node.getBoundingClientRect().right)")
     assert len(widths) == 9
     assert max(widths) <= PAPER_PX

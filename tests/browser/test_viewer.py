@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from reporting.viewer.cohort import ViewerCohort
 from reporting.viewer.server import export_viewer, serve_viewer
@@ -31,6 +31,16 @@ from tests.browser.simulated_cohort import (
 
 REFERENCE_COLOUR = (0x3D, 0xFF, 0x6E)
 OPEN_MS = 60_000
+
+
+# The smallest page with three columns: software that stands in for a graphics card draws few pixels faster.
+SIZE: ViewportSize = {"width": 920, "height": 480}
+
+
+@pytest.fixture
+def page(page: Page) -> Page:
+    page.set_viewport_size(SIZE)
+    return page
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +165,7 @@ def test_the_list_sorts_filters_and_moves(page: Page, address: str) -> None:
 
 def test_a_case_that_cannot_be_shown_says_so_and_the_next_opens(browser: Browser, address: str) -> None:
     """Any dialog that a name opens would fail the test, because it stays open. Without a PET the CT is shown."""
-    page = browser.new_page()
+    page = browser.new_page(viewport=SIZE)
     page.goto(f"{address}#case={BROKEN}")
     message = page.locator("#message")
     expect(message).to_contain_text(f"{BROKEN} cannot be shown.\n{BROKEN}__CT.nii.gz", timeout=OPEN_MS)
@@ -171,8 +181,8 @@ def test_a_case_that_cannot_be_shown_says_so_and_the_next_opens(browser: Browser
     page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_fits_and_is_accessible(page: Page, exported_viewer: str, scheme: str) -> None:
+@pytest.mark.parametrize(("scheme", "only"), [("light", ""), ("dark", "color-contrast")])
+def test_the_page_fits_and_is_accessible(page: Page, exported_viewer: str, scheme: str, only: str) -> None:
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(exported_viewer)
@@ -180,7 +190,7 @@ def test_the_page_fits_and_is_accessible(page: Page, exported_viewer: str, schem
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     expect(page.locator("#answers")).to_contain_text("812 days, relapse")
     expect(page.locator("#clinical")).to_contain_text("61 years")
-    assert find_accessibility_problems(page) == []
+    assert find_accessibility_problems(page, only) == []
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
-    assert find_accessibility_problems(page) == []
+    assert find_accessibility_problems(page, only) == []

@@ -11,7 +11,15 @@ from pydicom.dataset import Dataset
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from tests.convert.conftest import Convert, refuse
-from tests.convert.studies import CT_GRID, SliceEdit, StudyFolder, edit_slice, format_numbers, make_ct_volume
+from tests.convert.studies import (
+    CT_GRID,
+    SliceEdit,
+    StudyFolder,
+    edit_slice,
+    format_numbers,
+    make_ct_volume,
+    shuffle_names,
+)
 
 # Axes of the array (x, y, z) as columns. Sagittal: x runs backwards in y (+P), y downwards (-S), slices to the right.
 SAGITTAL = (0.0, 0.0, -1.0, 1.0, 0.0, 0.0, 0.0, -1.0, 0.0)
@@ -23,7 +31,7 @@ OBLIQUE = (1.0, 0.0, 0.0, 0.0, 0.9396926207859084, -0.3420201433256687, 0.0, 0.3
 @pytest.mark.parametrize("direction", [SAGITTAL, CORONAL, OBLIQUE], ids=["sagittal", "coronal", "oblique"])
 def test_orientation_is_kept_in_lps(study: StudyFolder, convert: Convert, direction: tuple[float, ...]) -> None:
     grid = Geometry(CT_GRID.size, CT_GRID.spacing_mm, (5.0, -7.0, 110.0), direction)
-    study.add_ct(Volume(make_ct_volume().array, grid))
+    shuffle_names(study.add_ct(Volume(make_ct_volume().array, grid)))
     study.add_pet()
     ct = convert().read_image("ct")
     assert ct.geometry.find_differences(grid) == []

@@ -131,7 +131,13 @@ def name_another_series(dataset: Dataset) -> None:
 FRAME = "found ReferencedFrameOfReferenceUID (3006,0024) of"
 # Contours, edit, voxels of GTVp and GTVn, and each finding with its action.
 DRAWN: dict[str, tuple[Contours, Edit | None, tuple[int, int], list[tuple[str, str]]]] = {
-    "contours of vendors": ({"GTVp": SLICES}, set_kind("CLOSEDPLANAR_XOR"), (40, 0), []),
+    # Two rectangles of 4 x 4 voxels without the 2 x 4 that they share.
+    "contours of vendors, by parity": (
+        {"GTVp": [make_rectangle((first, first + 3), (2, 5), 3) for first in (2, 4)]},
+        set_kind("CLOSEDPLANAR_XOR"),
+        (16, 0),
+        [],
+    ),
     "between slices and above the CT": (
         {"GTVp": [OFF_SLICE, BOX, make_rectangle((4, 8), (5, 8), 30)]},
         None,

@@ -235,12 +235,6 @@ def test_a_column_that_begins_with_sep_is_a_column(tmp_path):
     assert read_cells(tmp_path / "t.csv").columns == ("sep=arator", "a")
 
 
-@pytest.mark.parametrize(("text", "value"), [("-3", -3.0), (" 1e-300\n", 1e-300)])
-def test_risks(tmp_path, text, value):
-    (tmp_path / "rfs.json").write_text(text)
-    assert read_risk(tmp_path / "rfs.json") == value
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

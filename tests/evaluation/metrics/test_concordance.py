@@ -75,19 +75,6 @@ def test_leaving_out_each_patient_equals_the_count_without_it(rows, missing_scor
         np.testing.assert_array_equal(getattr(sums, name), getattr(expected, name))
 
 
-@settings(max_examples=50)
-@given(patients, st.integers(0, 1000))
-def test_a_bootstrap_sample_repeats_patients(rows, seed):
-    """Without a comparable pair a sample has no index; otherwise it has the index of the repeated patients."""
-    n = len(rows)
-    times, events, risks, *_ = make_columns(rows)
-    samples = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), 5)
-    values = PairCounter(times, events, risks).count(samples.astype(float)).concordance()
-    for sample, value in zip(samples, values, strict=True):
-        comparable, concordant = count_naively([(*rows[i][:3], 1, 1) for i in np.repeat(np.arange(n), sample)], 0.0)
-        assert value == pytest.approx(concordant / comparable if comparable else np.nan, abs=1e-15, nan_ok=True)
-
-
 def test_no_replicate_and_no_patient():
     counter = PairCounter(np.array([1.0, 2.0]), np.array([True, False]), np.array([1.0, 0.0]))
     assert counter.count(np.zeros((0, 2))).comparable.size == 0

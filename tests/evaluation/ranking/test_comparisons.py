@@ -79,11 +79,14 @@ def find_pair(pairs, team, than):
     return next(pair for pair in pairs if (pair["team"], pair["than"]) == (team, than))
 
 
-def test_pairs_are_compared_on_the_draws_of_the_evaluation(compare):
-    """Compute difference and deviation again from the same samples of patients; the interval belongs to the t test."""
+def test_pairs_and_ranks_follow_the_draws_of_the_evaluation(rank):
+    """Compute difference, deviation and ranks again from the same samples of patients.
+
+    The interval belongs to the t test.
+    """
     rng, n = np.random.default_rng(3), 60
     values = {team: -np.arange(n) + rng.normal(0, spread, n) for team, spread in (("a", 90), ("b", 15), ("c", 40))}
-    pairs = compare(RFS, write_risks, values, "--bootstraps", "200", seed=8)["c_index"]["pairs"]
+    board = rank(RFS, write_risks, values, "--bootstraps", "200", seed=8)
     weights = [np.bincount(s.integers(0, n, n), minlength=n) for s in np.random.default_rng(8).spawn(200)]
     drawn, whole = np.array(weights, dtype=float), np.ones((1, n))
     times, events = 10.0 + np.arange(n), np.arange(n) % 3 != 2
@@ -91,13 +94,20 @@ def test_pairs_are_compared_on_the_draws_of_the_evaluation(compare):
         team: c_index_metric(SurvivalCohort(times, events, of_team), "non_concordant")
         for team, of_team in values.items()
     }
-    for pair in pairs:
+    for pair in board["comparisons"]["c_index"]["pairs"]:
         first, second = metric[pair["team"]], metric[pair["than"]]
         difference, sd = float(first(whole)[0] - second(whole)[0]), (first(drawn) - second(drawn)).std(ddof=1)
         assert (pair["difference"], pair["sd"]) == pytest.approx((difference, sd), abs=1e-10)
         assert pair["p"] == pytest.approx(t.sf(difference / sd, pair["df"]))
         reach = t.ppf(0.975, pair["df"]) * sd
         assert (pair["ci95_low"], pair["ci95_high"]) == pytest.approx((difference - reach, difference + reach))
+    c = np.stack([of_team(drawn) for of_team in metric.values()], axis=1)
+    ranks = 1 + (c[:, None, :] > c[:, :, None] + 1e-12).sum(axis=2)
+    assert board["stability"]["seed"] == 8
+    for index, name in enumerate(values):
+        counts = board["stability"]["rankings"]["c_index"]["teams"][name]["times_at_rank"]
+        expected = {str(r): int((ranks[:, index] == r).sum()) for r in (1, 2, 3) if (ranks[:, index] == r).any()}
+        assert counts == expected
 
 
 @pytest.mark.parametrize("negatives", [1, 2])
@@ -212,22 +222,6 @@ def test_an_infinite_median_has_no_difference_but_a_p(compare, blank, tmp_path):
     assert set(better) == PAIR_BESIDE
     assert (better["difference"], better["p"], better["p_holm"], worse["p"]) == (None, 1 / 8, 1 / 4, 1)
     assert of_metric["other_tests"] == {}
-
-
-def test_ranks_are_counted_on_the_draws(rank):
-    """The test ranks the same draws of 60 patients again."""
-    n, rng = 60, np.random.default_rng(1)
-    predicted = {name: (-np.arange(n) + rng.normal(0, 25, n)).round(3) for name in "abc"}
-    board = rank(RFS, write_risks, predicted, "--bootstraps", "300", seed=5)
-    weights = [np.bincount(s.integers(0, n, n), minlength=n) for s in np.random.default_rng(5).spawn(300)]
-    times, events, drawn = 10 + np.arange(n), np.arange(n) % 3 != 2, np.array(weights, dtype=float)
-    c = np.stack([c_index_metric(SurvivalCohort(times, events, r), "tie")(drawn) for r in predicted.values()], axis=1)
-    ranks = 1 + (c[:, None, :] > c[:, :, None] + 1e-12).sum(axis=2)
-    assert board["stability"]["seed"] == 5
-    for index, name in enumerate(predicted):
-        counts = board["stability"]["rankings"]["c_index"]["teams"][name]["times_at_rank"]
-        expected = {str(r): int((ranks[:, index] == r).sum()) for r in (1, 2, 3) if (ranks[:, index] == r).any()}
-        assert counts == expected
 
 
 def test_the_best_of_several_runs_counts(tmp_path, capsys):

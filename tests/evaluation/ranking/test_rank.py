@@ -47,15 +47,9 @@ def rank(paths, output, *more):
     return json.loads((output / "leaderboard.json").read_text())
 
 
-def test_the_five_teams_of_2025(files, tmp_path, capsys):
+def test_a_leaderboard_is_written_and_printed(files, tmp_path, capsys):
+    """The ranks of these five teams are checked in test_printed."""
     board = rank(files.values(), tmp_path / "out")
-    assert [(entry["rank"], entry["team"]) for entry in board["teams"]] == [
-        (1, "MEDAI"),
-        (2, "SJTU_lab426"),
-        (3, "Dolphins"),
-        (3, "sztu_bme2025"),
-        (5, "InterStellar"),
-    ]
     second = board["teams"][1]
     assert second["rankings"] == {
         "nested_borda": {"rank": 2, "rank_sum": 5, "points": 5},

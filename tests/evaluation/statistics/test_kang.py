@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation.metrics.concordance import PairBlock
 from evaluation.statistics.tests import TeamRisks, kang
 
 NAN = float("nan")
@@ -97,18 +96,3 @@ def test_all_teams_at_once_give_the_numbers_of_each_pair():
         assert comparison.p[a, b] == pytest.approx(of_two.p[0, 1], rel=1e-12)
         assert comparison.difference[a, b] == pytest.approx(of_two.difference[0, 1], abs=1e-12)
     assert comparison.p[0, 4] == comparison.p[4, 0] == 1
-
-
-def test_memory_does_not_grow_with_the_square_of_patients(monkeypatch):
-    """With 300 patients and two teams no block holds more than 1,500 pairs, of 90,000."""
-    monkeypatch.setattr("evaluation.statistics.tests._MAX_SCORES_IN_MEMORY", 3_000)
-    block_sizes = []
-
-    def score(block, risks, missing_score, of=PairBlock.score):
-        block_sizes.append(block.is_comparable.size)
-        return of(block, risks, missing_score)
-
-    monkeypatch.setattr(PairBlock, "score", score)
-    kang(make_cohort(4, 300))
-    assert len(block_sizes) > 3
-    assert max(block_sizes) <= 1_500

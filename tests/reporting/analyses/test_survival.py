@@ -39,21 +39,18 @@ ROWS = [
 ]
 
 
-def test_curves_fall_at_recurrences(table) -> None:
-    """High: 3 at risk at 1 year, 2 at 2 years: 2/3, then 1/3, until 4 years. Low: 2 at risk at 3 years: 1/2."""
-    curves, _ = analyse_survival(table({"ann": ROWS}, RISK, RFS))
+def test_curves_numbers_at_risk_log_rank_and_restricted_mean(table) -> None:
+    """High: 3 at risk at 1 year, 2 at 2 years: 2/3, then 1/3, until 4 years. Low: 2 at risk at 3 years: 1/2.
+
+    Log-rank: recurrences of the high group at 1, 2 and 3 years are expected as 3/6, 2/4 and 1/3, variances 1/4, 1/4
+    and 2/9: chi-squared is (2 - 4/3)^2 / (13/18) = 0.615, p 0.4328. Areas up to 4 years: 1 + 2/3 + 2/3 and 3 + 1/2.
+    """
+    curves, at_risk = analyse_survival(table({"ann": ROWS}, RISK, RFS))
     points = {group: [] for group in ("higher risk", "lower risk")}
     for line in curves.rows:
         points[line["group"]].append((line["years"], line["free"]))
     assert points["higher risk"] == [(0.0, 1.0), (1.0, 0.6667), (2.0, 0.3333), (4.0, 0.3333)]
     assert points["lower risk"] == [(0.0, 1.0), (3.0, 0.5), (5.0, 0.5)]
-
-
-def test_numbers_at_risk_log_rank_and_restricted_mean(table) -> None:
-    """Log-rank: recurrences of the high group at 1, 2 and 3 years are expected as 3/6, 2/4 and 1/3, variances 1/4, 1/4
-    and 2/9: chi-squared is (2 - 4/3)^2 / (13/18) = 0.615, p 0.4328. Areas up to 4 years: 1 + 2/3 + 2/3 and 3 + 1/2.
-    """
-    _, at_risk = analyse_survival(table({"ann": ROWS}, RISK, RFS))
     high, low = at_risk.rows
     assert [high[f"at_risk_{year}y"] for year in range(1, 6)] == [3, 2, 1, 1, 0]
     assert [low[f"at_risk_{year}y"] for year in range(1, 6)] == [3, 2, 2, 1, 1]

@@ -142,7 +142,8 @@ def test_no_text_ends_the_script_that_holds_the_data():
     assert html.count("<script") == 1
 
 
-def test_an_analysis_of_one_row_or_without_a_chart_is_a_table():
+def test_an_analysis_of_one_row_or_without_a_chart_is_a_table_and_others_are_folded():
+    """Behind the title of a figure with content is a fold. Charts of one bar repeat the board; a table of a line does not."""
     assert "<script" not in render_figure(make_analysis(rows=[{"team": "a"}]), "x")
     html = render_figure(make_analysis(chart={}), "x")
     assert "<script" not in html
@@ -151,10 +152,6 @@ def test_an_analysis_of_one_row_or_without_a_chart_is_a_table():
     assert '<td data-sort="0.1235">0.123</td>' in html
     assert re.findall(r"<th scope=\"col\">(.*?)</th>", html) == list(COLUMNS.values())
     assert render_figure(make_analysis(rows=()), "x") == ""
-
-
-def test_a_figure_with_content_is_folded_behind_its_title():
-    """Charts of one bar repeat the board; a table of one line does not."""
     html = render_figure(make_analysis(), "x", fold="open")
     assert html.startswith('<section class="chart intervals" id="x"><details open><summary><h3>T</h3></summary>')
     assert "<details><summary><h3>T</h3></summary>" in render_figure(make_analysis(), "x", fold="closed")

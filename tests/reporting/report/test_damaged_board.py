@@ -81,40 +81,26 @@ def test_the_output_is_a_folder_or_a_page(results: Path, tmp_path: Path, output:
     assert (tmp_path / page).read_text().lower().startswith("<!doctype html>")
 
 
-@pytest.mark.parametrize("name", ["../../outside", "..", "/outside", "A\\B"])
-def test_the_name_of_a_team_does_not_lead_out_of_the_results(results: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["../../outside", "..", "/outside", "A\\B", "t\x1b]0;pwned\x07", "t\u202eevil", "b\udcff", " ", "x" * 201],
+)
+def test_the_name_of_a_team_leads_nowhere_and_is_printable(results: Path, tmp_path: Path, name: str) -> None:
+    """The report and the ranking refuse the same names; messages show them without control characters."""
     (tmp_path / "outside").mkdir()
     (results / "task1" / "A" / "metrics.json").rename(tmp_path / "outside" / "metrics.json")
-    file = results / "task1" / "leaderboard.json"
+    file, sound = results / "task1" / "leaderboard.json", str(results / "task1" / "B" / "metrics.json")
     valid = file.read_text()
     for part in ("teams", "out_of_competition"):
         board = json.loads(valid)
         board[part][0]["team"] = name
         file.write_text(json.dumps(board))
-        with pytest.raises(HecktorError, match=rf"^task1/leaderboard\.json\.{part}\[0\]\.team: found "):
+        with pytest.raises(HecktorError, match=rf"^task1/leaderboard\.json\.{part}\[0\]\.team: found ") as problem:
             report(["--results", str(results), "--output", str(tmp_path / "report.html")])
-        with pytest.raises(HecktorError, match=r"^team: found "):
-            rank([str(results / "task1" / "B" / "metrics.json"), "--names", name, "--output", str(tmp_path / "ranked")])
-    assert not (tmp_path / "ranked").exists()
-
-
-@pytest.mark.parametrize("name", ["t\x1b]0;pwned\x07", "t\u202eevil", "b\udcff", " ", "x" * 201])
-def test_rank_refuses_the_names_that_the_report_refuses(results: Path, tmp_path: Path, name: str) -> None:
-    """Messages show the name without control characters."""
-    file = results / "task1" / "leaderboard.json"
-    board = json.loads(file.read_text())
-    board["teams"][0]["team"] = name
-    file.write_text(json.dumps(board))
-    arguments = [str(results / "task1" / "B" / "metrics.json"), "--output", str(tmp_path / "ranked")]
-    for call in (
-        lambda: report(["--results", str(results), "--output", str(tmp_path / "report.html")]),
-        lambda: rank([*arguments, "--names", name]),
-        lambda: (
-            rank([*arguments, "--out-of-competition", f"{name or 'x'}={arguments[0]}"])
-            if name.strip()
-            else rank([*arguments, "--names", name])
-        ),
-    ):
-        with pytest.raises(HecktorError, match="printable") as problem:
-            call()
         assert problem.value.message.isprintable()
+    words = [["--names", name], *([["--out-of-competition", f"{name}={sound}"]] if name.strip() else [])]
+    for more in words:
+        with pytest.raises(HecktorError, match=r"^team: found ") as problem:
+            rank([sound, *more, "--output", str(tmp_path / "ranked")])
+        assert problem.value.message.isprintable()
+    assert not (tmp_path / "ranked").exists()

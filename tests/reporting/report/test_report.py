@@ -238,25 +238,24 @@ def test_pictures_and_contours_show_three_planes_of_each_lesion(demo_page):
     assert min(y for _, y in of_first) < 180 < max(y for _, y in of_first)
 
 
-def test_another_cohort_stops_the_report(demo):
-    """A-1 has 4 x 5 x 5 = 100 voxels of GTVp and 3 x 3 x 3 = 27 of GTVn; in the other cohort one voxel more."""
-    mask = draw_mask("A-1")
-    mask[0, 0, 0] = 2
-    write_mask(demo / "cohort" / "ground_truth" / "A-1.mha", mask, GRID)
-    message = r"^A-1\.mha: 28 voxels of GTVn, expected the 27 that were scored; is this another cohort\?$"
-    with pytest.raises(HecktorError, match=message):
-        build(demo)
-    assert not (demo / "r.html").exists()
-
-
 def test_only_scored_cases_are_drawn(demo):
-    """D-4 of the cohort has no results; a cohort without scored cases is an error."""
+    """D-4 of the cohort has no results; another cohort, or one without scored cases, is an error.
+
+    A-1 has 4 x 5 x 5 = 100 voxels of GTVp and 3 x 3 x 3 = 27 of GTVn; in the other cohort one voxel more.
+    """
     cohort = demo / "cohort"
     shutil.copytree(cohort / "A-1", cohort / "D-4")
     shutil.copy(cohort / "ground_truth" / "A-1.mha", cohort / "ground_truth" / "D-4.mha")
     text = build(demo)
     assert "D-4" not in text
     assert {path.stem for path in (demo / "r_files").iterdir()} == {"A-1", "B-2", "C-3"}
+    mask = draw_mask("A-1")
+    mask[0, 0, 0] = 2
+    write_mask(cohort / "ground_truth" / "A-1.mha", mask, GRID)
+    message = r"^A-1\.mha: 28 voxels of GTVn, expected the 27 that were scored; is this another cohort\?$"
+    with pytest.raises(HecktorError, match=message):
+        build(demo)
+    assert not (demo / "r.html").exists()
     for case in ("A-1", "B-2", "C-3"):
         (cohort / "ground_truth" / f"{case}.mha").unlink()
     with pytest.raises(

@@ -220,19 +220,20 @@ def make_line(**voxels):
     return mask
 
 
-def test_average_takes_half_of_the_votes_or_more():
-    """One of two votes is 0.5 and enough; one of three votes is not."""
-    two = combine("average", make_line(x1=1, x2=1), make_line(x1=1))
-    assert np.array_equal(two, make_line(x1=1, x2=1))
-    three = combine("average", make_line(x1=1, x2=1), make_line(x1=1), make_line())
-    assert np.array_equal(three, make_line(x1=1))
-
-
-def test_the_more_probable_of_two_labels_wins_and_gtvp_if_equal():
-    """At x1 each label has one vote: GTVp. At x2 GTVn has two of four votes and GTVp one: GTVn."""
-    assert np.array_equal(combine("average", make_line(x1=1), make_line(x1=2)), make_line(x1=1))
-    mask = combine("average", make_line(x2=2), make_line(x2=2), make_line(x2=1), make_line())
-    assert np.array_equal(mask, make_line(x2=2))
+@pytest.mark.parametrize(
+    ("votes", "expected"),
+    [
+        # One of two votes is 0.5 and enough; one of three votes is not.
+        ([{"x1": 1, "x2": 1}, {"x1": 1}], {"x1": 1, "x2": 1}),
+        ([{"x1": 1, "x2": 1}, {"x1": 1}, {}], {"x1": 1}),
+        # Each label has one vote: GTVp. GTVn has two of four votes and GTVp one: GTVn.
+        ([{"x1": 1}, {"x1": 2}], {"x1": 1}),
+        ([{"x2": 2}, {"x2": 2}, {"x2": 1}, {}], {"x2": 2}),
+    ],
+)
+def test_average_takes_half_of_the_votes_and_the_more_probable_label(votes, expected):
+    mask = combine("average", *(make_line(**voxels) for voxels in votes))
+    assert np.array_equal(mask, make_line(**expected))
 
 
 def test_staple_trusts_the_raters_that_agree():

@@ -96,25 +96,19 @@ def test_a_lesion_has_its_ras_position_in_list_and_mask(toy: ToyCohort, ct_grid:
     assert shown.shape == (3, 3, 3)
 
 
-def test_a_mask_is_marked_as_labels_and_a_scan_is_not(cohort: ViewerCohort) -> None:
-    """NIfTI-1 has the intent at byte 68; by 1002, labels, NiiVue draws outlines."""
-    case = build_case(cohort.cases["C-1"])
-    volumes = [case["ct"], case["pet"]["volume"], *(mask["volume"] for mask in case["masks"])]
-    assert [struct.unpack_from("<h", decompress(b64decode(volume)), 68)[0] for volume in volumes] == [
-        0,
-        0,
-        1002,
-        1002,
-        1002,
-    ]
-
-
 def test_a_mask_holds_its_labels_with_a_margin_of_a_voxel(cohort: ViewerCohort) -> None:
-    """Labels of C-1 lie in x 10 to 30, y 16 to 30, z 4 to 15: 21 x 15 x 12 voxels; B has 4 x 4 x 4 of GTVp."""
-    masks = [read_volume_of(mask["volume"]) for mask in build_case(cohort.cases["C-1"])["masks"]]
+    """Labels of C-1 lie in x 10 to 30, y 16 to 30, z 4 to 15: 21 x 15 x 12 voxels; B has 4 x 4 x 4 of GTVp.
+
+    NIfTI-1 has the intent at byte 68; by 1002, labels, NiiVue draws outlines.
+    """
+    case = build_case(cohort.cases["C-1"])
+    masks = [read_volume_of(mask["volume"]) for mask in case["masks"]]
     assert [mask.geometry.size for mask in masks] == [(23, 17, 14), (23, 17, 14), (6, 6, 6)]
     assert [np.bincount(mask.array.ravel()).tolist()[1:] for mask in masks] == [[64, 19], [64, 19], [64]]
     assert all(not mask.array[[0, -1]].any() for mask in masks)
+    volumes = [case["ct"], case["pet"]["volume"], *(mask["volume"] for mask in case["masks"])]
+    intents = [struct.unpack_from("<h", decompress(b64decode(volume)), 68)[0] for volume in volumes]
+    assert intents == [0, 0, 1002, 1002, 1002]
 
 
 LONG = Geometry((150, 150, 150), (4.0, 4.0, 6.0), (-300.0, -300.0, -900.0))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from contract.editions import Algorithm, load_edition
 from evaluation.results.task import TaskResults
 from reporting.viewer.cohort import ViewerRequest, find_cohort
@@ -85,29 +87,32 @@ def test_a_record_that_cannot_be_read_is_named(toy: ToyCohort, nodes) -> None:
     assert cohort.cases["C-1"].suv_factor is None
 
 
-def test_tables_that_disagree_are_named(tmp_path: Path) -> None:
-    """The value of the first table is shown; 60 and 60.0 agree, and a table adds the columns that the first one lacks."""
+@pytest.mark.parametrize(
+    ("tables", "rows", "note"),
+    [
+        # The value of the first table is shown; 60 and 60.0 agree, and a table adds the columns that the first one lacks.
+        (
+            {"a.csv": "PatientID,Age\nC-1,60\nC-2,50\n", "b.csv": "PatientID,Age,Gender\nC-1,61,1\nC-2,50.0,0\n"},
+            {"C-1": {"Age": "60", "Gender": "1"}, "C-2": {"Age": "50", "Gender": "0"}},
+            "b.csv has values that differ from another table and are not shown: C-1: Age 61",
+        ),
+        # The first of two rows of a patient is shown.
+        (
+            {"a.csv": "PatientID,Age\nC-1,60\nC-1,61\nC-2\nC-3,50\n"},
+            {"C-1": {"Age": "60"}, "C-3": {"Age": "50"}},
+            "a.csv has rows that are not shown: C-1: rows 2 and 3, C-2: row 4 has 1 cells",
+        ),
+        ({"a.csv": "Age\n60\n"}, {}, "a.csv is not shown: no column PatientID (found Age)"),
+        ({"a.csv": ""}, {}, "a.csv is not shown: "),
+    ],
+)
+def test_values_that_cannot_be_used_are_named(tmp_path: Path, tables: dict, rows: dict, note: str) -> None:
     (tmp_path / "ground_truth").mkdir()
-    (tmp_path / "ground_truth" / "a.csv").write_text("PatientID,Age\nC-1,60\nC-2,50\n")
-    (tmp_path / "ground_truth" / "b.csv").write_text("PatientID,Age,Gender\nC-1,61,1\nC-2,50.0,0\n")
-    rows, notes = read_tables(tmp_path, EDITION)
-    assert rows == {"C-1": {"Age": "60", "Gender": "1"}, "C-2": {"Age": "50", "Gender": "0"}}
-    assert notes == ["b.csv has values that differ from another table and are not shown: C-1: Age 61"]
-
-
-def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    """The first of two rows of a patient is shown, and a note names the patient. Tables that cannot be read are named."""
-    path = tmp_path / "ground_truth" / "table.csv"
-    path.parent.mkdir()
-    path.write_text("PatientID,Age\nC-1,60\nC-1,61\nC-2\nC-3,50\n")
-    rows, notes = read_tables(tmp_path, EDITION)
-    assert rows == {"C-1": {"Age": "60"}, "C-3": {"Age": "50"}}
-    assert notes == ["table.csv has rows that are not shown: C-1: rows 2 and 3, C-2: row 4 has 1 cells"]
-    for text, note in (("Age\n60\n", "no column PatientID (found Age)"), ("", "")):
-        path.write_text(text)
-        rows, (named,) = read_tables(tmp_path, EDITION)
-        assert rows == {}
-        assert named.startswith(f"table.csv is not shown: {note}")
+    for name, text in tables.items():
+        (tmp_path / "ground_truth" / name).write_text(text)
+    result, (named,) = read_tables(tmp_path, EDITION)
+    assert result == rows
+    assert named.startswith(note)
 
 
 def test_a_task_folder_of_a_release_shows_the_other_tasks_tables(toy: ToyCohort, nodes) -> None:

@@ -79,35 +79,25 @@ def test_page_and_cases_are_served(address: str, cohort: ViewerCohort) -> None:
 
 
 WITHOUT_TOKEN = "/ /viewer.js /{wrong}/viewer.js /{short}/viewer.js /{token} /?token={token} /%C3%A9/viewer.js"
-
-
-def test_without_the_token_there_is_nothing(address: str) -> None:
-    token = get_prefix(address)[1:]
-    wrong = ("A" if token[0] != "A" else "B") + token[1:]
-    for path in WITHOUT_TOKEN.split():
-        response, content = ask(address, path.format(token=token, wrong=wrong, short=token[:-1]))
-        assert (response.status, content) == (404, b""), path
-
-
 UNLISTED = """
 ../viewer.js %2e%2e/%2e%2e/etc/passwd /etc/passwd %2Fetc%2Fpasswd case/../viewer.js ./viewer.js viewer.js/ server.py
 case/C-1/%2e%2e%2fC-1__CT.nii.gz case/C-1/C-1__CT.nii.gz case/%2e%2e/C-1__CT.nii.gz case/C-9 index.html
 case/C-1/ case/ case case/C-1%00 case/C-1/../../viewer.js
 """
+OTHER_HOSTS = ("evil.example", "evil.example:{port}", "127.0.0.1", "localhost:1", "[::1]:{port}", "")
 
 
-def test_only_listed_names_are_served(address: str) -> None:
-    for path in UNLISTED.split():
-        response, content = ask(address, f"{get_prefix(address)}/{path}")
-        assert (response.status, content) == (404, b""), path
-
-
-def test_another_host_name_gets_nothing(address: str) -> None:
-    port = urlsplit(address).port
-    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", "localhost:1", f"[::1]:{port}", ""):
-        response, content = ask(address, f"{get_prefix(address)}/viewer.js", host=host)
-        assert (response.status, content) == (404, b""), host
-    assert ask(address, f"{get_prefix(address)}/viewer.js", host=f"localhost:{port}")[0].status == 200
+def test_without_token_listed_name_and_host_there_is_nothing(address: str) -> None:
+    prefix, port = get_prefix(address), urlsplit(address).port
+    token = prefix[1:]
+    wrong = ("A" if token[0] != "A" else "B") + token[1:]
+    paths = [path.format(token=token, wrong=wrong, short=token[:-1]) for path in WITHOUT_TOKEN.split()]
+    requests = [(path, None) for path in (*paths, *(f"{prefix}/{name}" for name in UNLISTED.split()))]
+    requests += [(f"{prefix}/viewer.js", host.format(port=port)) for host in OTHER_HOSTS]
+    for path, host in requests:
+        response, content = ask(address, path, host=host)
+        assert (response.status, content) == (404, b""), (path, host)
+    assert ask(address, f"{prefix}/viewer.js", host=f"localhost:{port}")[0].status == 200
 
 
 def test_other_methods_are_refused(address: str) -> None:
