@@ -19,6 +19,7 @@ from contract.errors import Finding
 from contract.images.volumes import read_volume
 from contract.io.files import read_json, write_json
 from contract.packages import PackageIdentity, read_identity
+from tests.conftest import write_manifest
 
 SCANS = (("CT", (24, 24, 20), (8.0, 8.0, 9.0)), ("PET", (20, 20, 18), (10.0, 10.0, 10.0)))
 RECORD = RunRecord(
@@ -171,13 +172,13 @@ def test_log_and_record_describe_the_written_mask(predict: Any, case_folder: Any
 
 
 def test_log_and_record_name_a_class_with_its_probability(
-    predict: Any, case_folder: Any, tiny_package: Path, tmp_path: Path, sign_package: Any
+    predict: Any, case_folder: Any, tiny_package: Path, tmp_path: Path
 ) -> None:
     """Intercept 0.5 less tobacco 0 is a score of 0.5, above the threshold 0; 1 / (1 + exp(-(2 * 0.5 - 2))) = 0.2689."""
     package, path = Path(shutil.copytree(tiny_package, tmp_path / "calibrated")), tmp_path / "record.json"
     head = package / "heads" / "hpv_clinical.json"
     write_json(head, read_json(head) | {"calibration": {"slope": 2.0, "offset": -2.0}})
-    sign_package(package)
+    write_manifest(package)
     case_folder.ehr["Tobacco Consumption"] = 0
     case_folder.write()
     lines = predict("hpv", "--method", "clinical", "--record", str(path), model=package).lines

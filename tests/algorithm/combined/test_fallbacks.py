@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +30,11 @@ from tests.conftest import CaseFolder
 
 @pytest.mark.usefixtures("network_out_of_time")
 @pytest.mark.parametrize("preferred", ["N0", "N2"])
-def test_n0_is_given_exactly_without_gtvn(
-    case: CaseFolder, package: Path, sign_package: Callable[..., None], preferred: str
-) -> None:
+def test_n0_is_given_exactly_without_gtvn(case: CaseFolder, package: Path, preferred: str) -> None:
     """With a node in the mask N0 is impossible, and three classes are equal for a head that prefers N0: the lowest is
     N1.
     """
-    write_heads(package, sign_package, n_stage=make_n_head(preferred))
+    write_heads(package, n_stage=make_n_head(preferred))
     predict_case(case, package)
     assert (has_nodes(case), read_values(case)["n-stage"]) == (False, "N0")
     predict_case(add_node(case), package)
@@ -52,7 +49,6 @@ def test_n0_is_given_exactly_without_gtvn(
 def test_no_fallback_contradicts_the_mask(
     case: CaseFolder,
     package: Path,
-    sign_package: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     rule: str | None,
     training: str,
@@ -60,7 +56,7 @@ def test_no_fallback_contradicts_the_mask(
     by: str,
 ) -> None:
     """Without the head, the first of rule, training and declaration counts that is not N0 where the mask has a node."""
-    write_heads(package, sign_package, n_stage=None, fallbacks={"n_stage": training})
+    write_heads(package, n_stage=None, fallbacks={"n_stage": training})
     monkeypatch.setattr(answers, "derive_stage", lambda *_: rule)
     record = predict_case(add_node(case), package).record
     assert (read_values(case)["n-stage"], record.fallback_by["n_stage"]) == (expected, by)
@@ -84,7 +80,6 @@ def test_no_fallback_contradicts_the_mask(
 def test_the_first_possible_fallback_of_a_class(
     case: CaseFolder,
     package: Path,
-    sign_package: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     rule: str | None,
@@ -92,7 +87,7 @@ def test_the_first_possible_fallback_of_a_class(
     expected: str,
     by: str,
 ) -> None:
-    write_heads(package, sign_package, t_stage=None, fallbacks=fallbacks)
+    write_heads(package, t_stage=None, fallbacks=fallbacks)
     monkeypatch.setattr(answers, "derive_stage", lambda *_: rule)
     record = predict_case(case, package).record
     assert read_values(case)["t-stage"] == expected
@@ -102,11 +97,11 @@ def test_the_first_possible_fallback_of_a_class(
 
 
 @pytest.mark.usefixtures("network_out_of_time")
-def test_the_rule_stages_the_mask(case: CaseFolder, package: Path, sign_package: Callable[..., None]) -> None:
+def test_the_rule_stages_the_mask(case: CaseFolder, package: Path) -> None:
     """On the grid of 3 mm the primary spans 8 voxels along each axis: at least 21 mm and below 37 mm (T2). The node
     spans 8, 7 and 4: sqrt(21^2 + 18^2 + 9^2) = 29 mm at most, one node up to 30 mm (N1).
     """
-    write_heads(package, sign_package, t_stage=None, n_stage=None, fallbacks={"t_stage": "T3", "n_stage": "N3"})
+    write_heads(package, t_stage=None, n_stage=None, fallbacks={"t_stage": "T3", "n_stage": "N3"})
     record = predict_case(add_node(case), package).record
     assert (read_values(case)["t-stage"], read_values(case)["n-stage"]) == ("T2", "N1")
     assert record.fallback_by == {"segmentation": "PET threshold", "t_stage": "rule", "n_stage": "rule"}
@@ -122,9 +117,9 @@ def test_the_rule_stages_the_mask(case: CaseFolder, package: Path, sign_package:
     ],
 )
 def test_the_first_possible_fallback_of_a_time(
-    case: CaseFolder, package: Path, sign_package: Callable[..., None], fallbacks: Any, expected: float, by: str
+    case: CaseFolder, package: Path, fallbacks: Any, expected: float, by: str
 ) -> None:
-    write_heads(package, sign_package, rfs=None, fallbacks=fallbacks)
+    write_heads(package, rfs=None, fallbacks=fallbacks)
     record = predict_case(case, package).record
     assert (read_values(case)["rfs"], record.fallback_by) == (expected, {"rfs": by})
 

@@ -16,7 +16,6 @@ from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
-from algorithm.heads.parts import Survival
 from algorithm.masks.segmentation import CaseSegmentation, MaskSource, Segmentation
 from algorithm.network.loaded_package import DEFAULT_PACKAGE, LoadedPackage
 from algorithm.network.package import load_package
@@ -28,13 +27,19 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.packages import MANIFEST
 from contract.patient import Patient
-from tests.algorithm.combined.four_answers import predict_case, read_values, write_heads
+from tests.algorithm.combined.four_answers import (
+    SURVIVAL,
+    answer_rfs_by,
+    predict_case,
+    read_values,
+    write_code,
+    write_heads,
+)
 from tests.algorithm.edition import COMBINED, EDITION_2026
 from tests.conftest import CaseFolder, head_json
 from tests.faults.fake_card import fake_card
 
 NAME = "my_code:risk"
-SURVIVAL = Survival(days=(1000.0, 2000.0), cumulative_hazard=(0.2, 0.6))
 CODE = """
 import torch
 
@@ -57,14 +62,11 @@ class Features:
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
-    folder = tmp_path / "my_code"
-    folder.mkdir()
-    (folder / "__init__.py").write_text(CODE)
-    return folder
+    return write_code(tmp_path, CODE)
 
 
 @pytest.fixture
-def fitted_package(package: Path, sign_package: Callable[..., None], code: Path) -> Path:
+def fitted_package(package: Path, code: Path) -> Path:
     """Sign a package with two folds that answer 0.5 and 1.5; the head of RFS has the weight 0.25 on their mean and the
     intercept 0.5.
     """
@@ -72,8 +74,7 @@ def fitted_package(package: Path, sign_package: Callable[..., None], code: Path)
         folder = package / "features" / "my_code" / f"fold_{fold}"
         folder.mkdir(parents=True)
         (folder / "value.txt").write_text(str(value))
-    write_heads(package, sign_package, rfs=head_json((NAME, 0.25)) | {"survival": SURVIVAL.model_dump(mode="json")})
-    sign_package(package, edition=EDITION_2026.name, code={"my_code": Code.from_folders([code]).digest("my_code")})
+    write_heads(package, rfs=answer_rfs_by(**head_json((NAME, 0.25))), code=code)
     return package
 
 

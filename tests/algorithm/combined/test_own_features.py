@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.heads.parts import Survival
-from contract.code import Code
 from contract.errors import ModelPackageError
-from tests.algorithm.combined.four_answers import predict_case, read_values, write_heads
-from tests.algorithm.edition import EDITION_2026
-from tests.conftest import CaseFolder, head_json
+from tests.algorithm.combined.four_answers import (
+    SURVIVAL,
+    answer_rfs_by,
+    predict_case,
+    read_values,
+    write_code,
+    write_heads,
+)
+from tests.conftest import CaseFolder
 
-SURVIVAL = Survival(days=(1000.0, 2000.0), cumulative_hazard=(0.2, 0.6))
 CODE = """
 class Features:
     names = {"half_age": "years"}
@@ -26,20 +29,16 @@ class Features:
 
 
 @pytest.fixture
-def pack_code(package: Path, sign_package: Callable[..., None], tmp_path: Path) -> Callable[..., Path]:
+def pack_code(package: Path, tmp_path: Path) -> Callable[..., Path]:
     """Write changed code, and a head of rfs that scores (half_age - 30) / 2, with a median of 31."""
 
-    def pack(before: str = "", after: str = "", *, names_code: bool = True) -> Path:
-        folder = tmp_path / "my_code"
-        folder.mkdir()
+    def pack(before: str = "return", after: str = "return", *, names_code: bool = True) -> Path:
         assert before in CODE
-        (folder / "__init__.py").write_text(CODE.replace(before, after) if before else CODE)
+        code = write_code(tmp_path, CODE.replace(before, after))
         term = {"feature": "my_code:half_age", "transform": "identity", "fill": 31.0, "mean": 30.0, "sd": 2.0}
-        head = head_json() | {"terms": [term | {"weights": [1.0]}], "intercepts": [0.0]}
-        write_heads(package, sign_package, rfs=head | {"survival": SURVIVAL.model_dump(mode="json")})
-        digest = {"my_code": Code.from_folders([folder]).digest("my_code")}
-        sign_package(package, edition=EDITION_2026.name, **({"code": digest} if names_code else {}))
-        return folder
+        head = answer_rfs_by(terms=[term | {"weights": [1.0]}], intercepts=[0.0])
+        write_heads(package, rfs=head, code=code if names_code else None)
+        return code
 
     return pack
 

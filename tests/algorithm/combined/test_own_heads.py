@@ -9,27 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.heads.parts import Survival
 from algorithm.network.loaded_package import LoadedPackage
 from algorithm.pipeline import predict
 from algorithm.prediction import Prediction
 from algorithm.request import METHODS, PredictRequest
-from contract.code import Code
 from contract.errors import ModelPackageError
 from contract.io.files import read_json
-from tests.algorithm.combined.four_answers import predict_case, read_values, write_heads
-from tests.algorithm.edition import EDITION, EDITION_2026, RFS
+from tests.algorithm.combined.four_answers import SURVIVAL, predict_case, read_values, write_heads
+from tests.algorithm.edition import EDITION, RFS
 from tests.baseline.heads.custom_code import write_custom_head
-from tests.conftest import CaseFolder, head_json
+from tests.conftest import CaseFolder, head_json, write_manifest
 
 OWN = "my_code:Head"
-SURVIVAL = {"days": [1000.0, 2000.0], "cumulative_hazard": [0.2, 0.6]}
 # The code of the tests predicts |x| of the feature x: here of the constant that follows.
 AGE = ('features["x"]', 'features["age_years"]')
 
 
 @pytest.fixture
-def pack_code(package: Path, sign_package: Callable[..., None], tmp_path: Path) -> Callable[..., Path]:
+def pack_code(package: Path, tmp_path: Path) -> Callable[..., Path]:
     """Write changed code, and pack it as half of the ensemble of rfs, whose other head always scores 0.4, or as the
     only head.
     """
@@ -41,24 +38,19 @@ def pack_code(package: Path, sign_package: Callable[..., None], tmp_path: Path) 
         (files / "classes.json").write_text("0")
         custom = {"kind": "custom", "hook": OWN, "folder": "rfs/my_code.Head", "features": ["age_years"]}
         own = custom | {"mean": 60.0, "sd": 2.0}
-        ours = head_json() | {"intercepts": [0.4]}
-        experts = [{"name": "ours", "head": ours}, {"name": OWN, "head": own}]
+        experts = [{"name": "ours", "head": head_json() | {"intercepts": [0.4]}}, {"name": OWN, "head": own}]
         ensemble = {"kind": "ensemble", "experts": [expert | {"mean": 0.0, "sd": 1.0} for expert in experts]}
-        write_heads(package, sign_package, rfs=(own if is_only else ensemble) | {"survival": SURVIVAL})
-        sign_package(package, edition=EDITION_2026.name, code={"my_code": Code.from_folders([code]).digest("my_code")})
+        survival = {"survival": SURVIVAL.model_dump(mode="json")}
+        write_heads(package, rfs=(own if is_only else ensemble) | survival, code=code)
         return code
 
     return pack
 
 
-def days(score: float) -> float:
-    return Survival.model_validate_json(str(SURVIVAL).replace("'", '"')).restricted_mean(score)
-
-
 def test_its_score_enters_the_mean(case: CaseFolder, package: Path, pack_code: Callable[..., Path]) -> None:
     """The patient is 61: (61 - 60) / 2 = 0.5. With the other head's 0.4 the mean is 0.45."""
     record = predict_case(case, package, pack_code()).record
-    assert read_values(case)["rfs"] == pytest.approx(days(0.45))
+    assert read_values(case)["rfs"] == pytest.approx(SURVIVAL.restricted_mean(0.45))
     assert (record.fallbacks, [notice for notice in record.notices if "my_code" in str(notice)]) == ((), [])
 
 
@@ -70,11 +62,11 @@ def answer_risk(case: CaseFolder, package: Path, code: Path) -> Prediction:
 
 @pytest.mark.parametrize("is_faulty", [False, True])
 def test_only_a_custom_head_in_an_edition_without_declared_values(
-    case: CaseFolder, package: Path, pack_code: Callable[..., Path], sign_package: Callable[..., None], is_faulty: bool
+    case: CaseFolder, package: Path, pack_code: Callable[..., Path], is_faulty: bool
 ) -> None:
     """Nothing can be answered before the code has run, and the package has no fault; a fault of the code is an error."""
     code = pack_code(*([("        return x\n", "        return 1 / 0\n")] if is_faulty else []), is_only=True)
-    sign_package(package, edition=EDITION.name, code=read_json(package / "manifest.json")["code"])
+    write_manifest(package, edition=EDITION.name, code=read_json(package / "manifest.json")["code"])
     if not is_faulty:
         assert answer_risk(case, package, code).risks["rfs"] == pytest.approx(0.5)
         return
@@ -97,7 +89,7 @@ def test_a_fault_fails_only_this_expert(
     case: CaseFolder, package: Path, pack_code: Callable[..., Path], change: tuple[str, str], fault: str
 ) -> None:
     record = predict_case(case, package, pack_code(change)).record
-    assert read_values(case)["rfs"] == pytest.approx(days(0.4))
+    assert read_values(case)["rfs"] == pytest.approx(SURVIVAL.restricted_mean(0.4))
     assert record.fallbacks == ()
     (notice,) = {str(notice) for notice in record.notices if "my_code" in str(notice)}
     assert fault in notice
@@ -122,7 +114,7 @@ def test_a_head_that_never_ends_is_left_out(case: CaseFolder, package: Path, pac
     record = predict_case(case, package, code, time_limit_s=8.0).record
     assert time.monotonic() - begun < 8
     assert (record.segmented_by, record.fallbacks) == ("network", ())
-    assert read_values(case)["rfs"] == pytest.approx(days(0.4))
+    assert read_values(case)["rfs"] == pytest.approx(SURVIVAL.restricted_mean(0.4))
     assert "user code: time is nearly up; the answers without user code are kept" in map(str, record.notices)
 
 
@@ -138,4 +130,4 @@ def test_changed_code_is_named(case: CaseFolder, package: Path, pack_code: Calla
     (code / "notes.txt").write_text("another version")
     record = predict_case(case, package, code).record
     assert any("another version" in str(notice) for notice in record.notices)
-    assert read_values(case)["rfs"] == pytest.approx(days(0.45))
+    assert read_values(case)["rfs"] == pytest.approx(SURVIVAL.restricted_mean(0.45))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ from algorithm.network import tiles as tiles_module
 from algorithm.network.loaded_package import LoadedPackage
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import Passes, Progress
-from algorithm.network.tiles import Backend, NetworkImage, Pass, list_mirrored_passes
+from algorithm.network.passes import Passes
+from algorithm.network.tiles import Backend, Pass, list_mirrored_passes
 from contract.errors import ModelPackageError
 from tests.algorithm.conftest import copy_package
-from tests.algorithm.network.conftest import CPU, make_noise, predict_logits
+from tests.algorithm.network.conftest import CPU, Tiles, make_noise, predict_logits
 
 U_NET, SEGRESNET = 0, 1  # folds 0 and 2 are the U-Net's, 1 and 3 SegResNet's
 
@@ -89,65 +89,30 @@ def test_a_member_that_cannot_be_built_is_known_at_once(pair_package: Path, tmp_
 # Time and devices, with simulated tiles
 
 
-class Tiles:
-    """Tiles that take their network's seconds of a simulated clock; the tiles of a network in `failing` fail."""
-
-    def __init__(self, seconds: dict[type, float], failing: dict[type, Exception] | None = None) -> None:
-        self.now, self.seconds, self.failing = 0.0, seconds, failing or {}
-        self.run: list[type] = []
-
-    def clock(self) -> float:
-        return self.now
-
-    def __call__(self, network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:
-        self.run.append(type(network))
-        if type(network) in self.failing:
-            raise self.failing[type(network)]
-        self.now += self.seconds[type(network)]
-        return torch.tensor([0.0, 5.0, 1.0])[:, None, None, None].expand(3, *part.shape[2:])
-
-    def count(self, kind: type) -> int:
-        return self.run.count(kind)
-
-
-@pytest.fixture
-def run_passes(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Progress]:
-    """Run passes over 24^3 voxels: 2 x 2 x 2 tiles of the U-Net's 16^3, 1 x 2 x 2 of SegResNet's 24 x 16 x 20."""
-
-    def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = list_mirrored_passes(4, (2,))) -> Progress:
-        monkeypatch.setattr(tiles_module, "_compute_tile_logits", tiles)
-        budget = Deadline(limit_s, tiles.clock)
-        return Passes(
-            NetworkImage.from_channels(make_noise((24, 24, 24))), passes, Networks(package), budget, CPU
-        ).make_all()
-
-    return run
-
-
-def test_a_member_that_is_too_slow_is_left_out_and_the_other_goes_on(run_passes: Callable[..., Progress]) -> None:
+def test_a_member_that_is_too_slow_is_left_out_and_the_other_goes_on(make_timed_passes: Callable[..., Passes]) -> None:
     """Ninety of 100 s are usable. SegResNet's tiles take 30 s each, the first pass takes 8 s.
 
     After SegResNet's second tile two remain, 60 s, but only 22 s: it is given up. Then the U-Net makes a second pass, 8
     s; of the remaining 14 s a third takes 8 s (1.2 x 8 fit), and the 6 s after it are too few for the fourth.
     """
     tiles = Tiles({PlainConvUNet: 1.0, SegResNet: 30.0})
-    progress = run_passes(tiles, 100.0)
+    progress = make_timed_passes(tiles, 100.0).make_all()
     assert (progress.done, tiles.count(PlainConvUNet), tiles.count(SegResNet)) == (3, 3 * 8, 2)
 
 
-def test_a_member_that_is_faster_is_not_judged_by_the_slower_one(run_passes: Callable[..., Progress]) -> None:
+def test_a_member_that_is_faster_is_not_judged_by_the_slower_one(make_timed_passes: Callable[..., Passes]) -> None:
     """Ninety of 100 s are usable. U-Net takes 40 s, SegResNet 4 s, then 46 s remain: too few for 1.2 x 40 s, enough for
     three more of 4 s.
 
     First come U-Net, SegResNet, U-Net, SegResNet, then the same mirrored.
     """
     tiles = Tiles({PlainConvUNet: 5.0, SegResNet: 1.0})
-    progress = run_passes(tiles, 100.0)
+    progress = make_timed_passes(tiles, 100.0).make_all()
     assert (progress.done, tiles.count(PlainConvUNet), tiles.count(SegResNet)) == (1 + 4, 8, 4 * 4)
 
 
 def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
-    run_passes: Callable[..., Progress], monkeypatch: pytest.MonkeyPatch
+    make_timed_passes: Callable[..., Passes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SegResNet runs out of memory everywhere, once on each of two devices; the U-Net stays on the first."""
     devices = (Backend(CPU, CPU), Backend(CPU, CPU))
@@ -161,6 +126,8 @@ def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
 
     monkeypatch.setattr(passes_module, "list_backends", lambda *_: devices)
     monkeypatch.setattr(passes_module, "slide", slide)
-    progress = run_passes(Tiles({PlainConvUNet: 1.0}, {SegResNet: torch.OutOfMemoryError("CUDA out of memory")}), 600.0)
+    progress = make_timed_passes(
+        Tiles({PlainConvUNet: 1.0}, {SegResNet: torch.OutOfMemoryError("CUDA out of memory")}), 600.0
+    ).make_all()
     assert progress.done == 4
     assert used == [(PlainConvUNet, 0), (SegResNet, 0), (SegResNet, 1), *[(PlainConvUNet, 0)] * 3]

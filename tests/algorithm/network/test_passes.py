@@ -7,7 +7,6 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import ModelPackage
 from algorithm.network.passes import Passes
 from algorithm.network.tiles import Backend, NetworkImage, Pass, list_mirrored_passes
-from tests.algorithm.network.conftest import CPU, make_noise, predict_logits
+from tests.algorithm.network.conftest import CPU, Tiles, make_noise, predict_logits
 
 
 @pytest.fixture
@@ -103,40 +102,6 @@ def test_passes_come_most_valuable_first() -> None:
     assert [step.axes for step in passes[::5]] == [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
 
 
-class Tiles:
-    """A network whose tiles take `tile_s` of a simulated clock and answer GTVp; some tiles may fail."""
-
-    def __init__(self, tile_s: float, failures: dict[int, Exception] | None = None) -> None:
-        self.now, self.tile_s, self.failures = 0.0, tile_s, failures or {}
-        self.done = 0
-        self.on_tile: Callable[[int], None] = lambda _: None
-
-    def clock(self) -> float:
-        return self.now
-
-    def __call__(self, network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:
-        self.done += 1
-        self.on_tile(self.done)
-        if self.done in self.failures:
-            raise self.failures[self.done]
-        self.now += self.tile_s
-        return torch.tensor([0.0, 5.0, 1.0])[:, None, None, None].expand(3, *part.shape[2:])
-
-
-@pytest.fixture
-def make_timed_passes(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Passes]:
-    """Make passes over 24^3 voxels, 2 x 2 x 2 tiles of 16^3 at a step of a half, with simulated tiles."""
-
-    def make(tiles: Tiles, limit_s: float | None, stop_after: int | None = None, **options: Any) -> Passes:
-        monkeypatch.setattr(tiles_module, "_compute_tile_logits", tiles)
-        deadline = Deadline(limit_s, tiles.clock)
-        tiles.on_tile = lambda number: deadline.stop() if number == stop_after else None
-        image = NetworkImage.from_channels(make_noise((24, 24, 24)))
-        return Passes(image, list_mirrored_passes(2, (2,)), Networks(package), deadline, CPU, **options)
-
-    return make
-
-
 def test_all_passes_are_made_in_time(make_timed_passes: Callable[..., Passes]) -> None:
     passes = make_timed_passes(Tiles(1.0), 600.0)
     first, last = passes.make_first(), passes.make_all()
@@ -167,9 +132,9 @@ def test_a_later_pass_that_slows_down_is_left_out(make_timed_passes: Callable[..
     tiles = Tiles(1.0)
     passes = make_timed_passes(tiles, 100.0)
     assert passes.make_first().done == 1
-    tiles.tile_s = 20.0
+    tiles.seconds = 20.0
     assert passes.make_all().done == 1
-    assert (tiles.done, tiles.now) == (8 + 2, 8.0 + 40.0)
+    assert (tiles.count(), tiles.now) == (8 + 2, 8.0 + 40.0)
 
 
 def test_nothing_fits(make_timed_passes: Callable[..., Passes]) -> None:
@@ -200,7 +165,7 @@ def test_the_pass_is_repeated_on_the_next_backend(
     """Tile 3 fails, in the first pass, and tile 20, the first of the third: both passes are made again whole."""
     tiles = Tiles(1.0, {3: problem, 20: problem})
     progress = make_timed_passes(tiles, 600.0).make_all()
-    assert (progress.done, tiles.done) == (4, 3 + 8 + 8 + 1 + 8 + 8)
+    assert (progress.done, tiles.count()) == (4, 3 + 8 + 8 + 1 + 8 + 8)
     assert caplog.text.count("continuing with cpu") == 2
     np.testing.assert_allclose(progress.logits[:, 5, 5, 5], [0, 5, 1], atol=1e-5)
 
@@ -230,7 +195,7 @@ def test_the_deadline_stops_the_passes(make_timed_passes: Callable[..., Passes])
         make_timed_passes(tiles, 600.0, stop_after=3).make_all()
     tiles = Tiles(1.0)
     assert make_timed_passes(tiles, 600.0, stop_after=12).make_all().done == 1
-    assert tiles.done == 12
+    assert tiles.count() == 12
 
 
 # NaN and infinity
@@ -322,5 +287,5 @@ def test_the_longest_pass_says_whether_one_more_fits(make_timed_passes: Callable
     tiles = Tiles(5.0)
     passes = make_timed_passes(tiles, 100.0)
     assert passes.make_first().done == 1
-    tiles.tile_s = 1.0
+    tiles.seconds = 1.0
     assert passes.make_all().done == 2
