@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,13 @@ from algorithm.cli import main
 from contract.errors import run_main
 from contract.io.files import read_json, write_json
 from tests.conftest import write_manifest
+
+
+@pytest.fixture(autouse=True)
+def forget_code() -> Iterator[None]:
+    """Remove the module of a test's user code after the test."""
+    yield
+    sys.modules.pop("my_code", None)
 
 
 @dataclass(frozen=True)

@@ -48,20 +48,13 @@ def truncate_nifti(case: Any) -> None:
 
 BAD: dict[str, tuple[Callable[[Any], object], str]] = {
     "no CT folder": (lambda c: shutil.rmtree(c.ct_path.parent), r"images/ct: no such folder, expected exactly one"),
-    "no input": (lambda c: shutil.rmtree(c.input), r"--input: no such file or folder: /.*/input \(.* exists\)"),
-    "a file of another kind": (
-        lambda c: c.ct_path.rename(c.ct_path.with_suffix(".dcm")),
-        r"images/ct: found 0a1b2c3d-ct\.dcm, expected exactly one image",
-    ),
     "the template's image": (
         lambda c: sitk.WriteImage(sitk.Image([1, 1], sitk.sitkUInt8), str(c.ct_path)),
         r"0a1b2c3d-ct\.mha: 2 dimensions \(1 x 1\), expected a 3D image",
     ),
     "truncated": (lambda c: truncate(c.ct_path), r"0a1b2c3d-ct\.mha: truncated, \d+ bytes .*, expected \d+"),
     "truncated NIfTI": (truncate_nifti, r"scan\.nii\.gz: truncated, the gzip stream"),
-    "no image": (lambda c: c.ct_path.write_bytes(b"\x00\xff" * 5000), r"0a1b2c3d-ct\.mha: not a readable image"),
     "no record": (lambda c: c.ehr_path.unlink(), r"ehr\.json: not found in .*, expected a JSON file"),
-    "a record that is a list": (lambda c: c.ehr_path.write_text("[]"), r"ehr\.json: found a JSON list, expected an"),
 }
 
 
@@ -100,10 +93,11 @@ def test_a_degenerate_case_is_answered_with_a_warning(case_folder: Any, predict:
     assert set(np.unique(mask.array)) <= {0, 1, 2}
 
 
-@pytest.mark.parametrize(("task", "file"), [("segmentation", r"output\.mha"), ("rfs", r"rfs\.json")])
-def test_an_output_folder_that_is_a_file(case_folder: Any, predict: Any, tmp_path: Path, task: str, file: str) -> None:
+def test_an_output_folder_that_is_a_file(case_folder: Any, predict: Any, tmp_path: Path) -> None:
     case_folder.write()
     blocked = tmp_path / "blocked"
     blocked.write_text("a file")
-    check_refusal(predict(task, output=blocked), rf"{file}: cannot be written \(.*\), expected a writable")
+    check_refusal(
+        predict("segmentation", output=blocked), r"output\.mha: cannot be written \(.*\), expected a writable"
+    )
     assert blocked.read_text() == "a file"

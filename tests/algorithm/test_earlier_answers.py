@@ -9,6 +9,7 @@ import pytest
 from algorithm.cli import main
 from contract.errors import HecktorError, OutputError
 from contract.platform import OUTPUT_DIR
+from tests.algorithm.conftest import list_files
 from tests.conftest import CaseFolder
 
 MASK = "images/tumor-lymph-node-segmentation/output.mha"
@@ -21,20 +22,16 @@ def predict(case: CaseFolder, task: str, output: Path, *more: str) -> int:
     return main([*options, *more])
 
 
-def list_files(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_tasks_share_a_folder_and_a_failure_removes_its_own_answer(case_folder: CaseFolder) -> None:
     case_folder.write()
     for task in TASKS:
         assert predict(case_folder, task, case_folder.output) == 0
-    assert list_files(case_folder.output) == {name for _, name in TASKS.values()}
+    assert list_files(case_folder.output) == sorted(name for _, name in TASKS.values())
     case_folder.ehr_path.write_text("[]")
     for task in ("rfs", "hpv"):
         with pytest.raises(HecktorError):
             predict(case_folder, task, case_folder.output)
-    assert list_files(case_folder.output) == {MASK}
+    assert list_files(case_folder.output) == [MASK]
     case_folder.ct_path.write_bytes(case_folder.ct_path.read_bytes()[:300])
     with pytest.raises(HecktorError):
         predict(case_folder, "segmentation", case_folder.output)
@@ -81,7 +78,7 @@ def test_without_a_package_that_tells_the_edition_answers_of_another_task_stay(c
         assert predict(case_folder, task, case_folder.output) == 0
     with pytest.raises(HecktorError, match="--model"):
         predict(case_folder, "rfs", case_folder.output, "--model", "absent.tar.gz")
-    assert list_files(case_folder.output) == {MASK, "hpv-status.json"}
+    assert list_files(case_folder.output) == ["hpv-status.json", MASK]
 
 
 def test_contours_stay_though_they_are_the_answer_of_another_task(case_folder: CaseFolder) -> None:
@@ -91,7 +88,7 @@ def test_contours_stay_though_they_are_the_answer_of_another_task(case_folder: C
     contours = str(case_folder.output / MASK)
     with pytest.raises(HecktorError, match="--model"):
         main(["--task", "1", "--model", "absent", "--contours", contours, "--output", str(case_folder.output)])
-    assert list_files(case_folder.output) == {MASK}
+    assert list_files(case_folder.output) == [MASK]
 
 
 @pytest.mark.parametrize("named", ["ct_0000.mha", "ct_0001.mha", "pet.mha", "lesions.mha"])

@@ -18,8 +18,7 @@ from hecktor.cli import main
 from rehearsal.phantoms.cohort import CohortOptions
 from rehearsal.phantoms.make import make_cohort
 from tests.conftest import head_json, write_manifest
-
-EDITION = Path(__file__).with_name("given_contours.json")
+from tests.editions.contours_edition import make_contours_edition
 
 
 def run_hecktor(*arguments: object) -> None:
@@ -27,9 +26,16 @@ def run_hecktor(*arguments: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def edition(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("edition") / "contours.json"
+    write_json(path, make_contours_edition())
+    return path
+
+
+@pytest.fixture(scope="module")
+def cohort(edition: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("contours") / "cohort"
-    options = CohortOptions(4, ("CHUM", "MDA"), "platform", "head_and_neck", ct_coarsening=4, edition=str(EDITION))
+    options = CohortOptions(4, ("CHUM", "MDA"), "platform", "head_and_neck", ct_coarsening=2, edition=str(edition))
     assert len(list(make_cohort(options, 2, folder, 1))) == 2
     return folder
 
@@ -50,16 +56,16 @@ def package(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Pat
     return root
 
 
-def predict(case: Path, package: Path, output: Path) -> tuple[float, dict[str, Any]]:
+def predict(edition: Path, case: Path, package: Path, output: Path) -> tuple[float, dict[str, Any]]:
     record = output.with_suffix(".json")
-    options = ["--task", "rfs", "--device", "cpu", "--record", record]
-    run_hecktor(
-        "predict", "--input", case / "input", "--output", output, "--edition", EDITION, "--model", package, *options
-    )
+    options = ["--edition", edition, "--task", "rfs", "--model", package, "--device", "cpu", "--record", record]
+    run_hecktor("predict", "--input", case / "input", "--output", output, *options)
     return json.loads((output / "rfs.json").read_text()), read_json(record)
 
 
-def test_the_contours_are_an_input_and_give_the_volume(cohort: Path, package: Path, tmp_path: Path) -> None:
+def test_the_contours_are_an_input_and_give_the_volume(
+    edition: Path, cohort: Path, package: Path, tmp_path: Path
+) -> None:
     """Phantoms pass the reference as the contours. No network answers; the platform's listing names the socket; and
     the rules of 2021 score the answers as its task 3: the larger primary recurs first, C-index 1.
     """
@@ -70,7 +76,7 @@ def test_the_contours_are_an_input_and_give_the_volume(cohort: Path, package: Pa
         assert len(contours) == 1
         np.testing.assert_array_equal(read_volume(contours[0]).array, reference.array)
         assert "expert-contours" in {entry["socket"]["slug"] for entry in read_json(path / "inputs.json")}
-        risk, record = predict(case, package, tmp_path / case.name)
+        risk, record = predict(edition, case, package, tmp_path / case.name)
         volume_ml = float((reference.array == 1).sum()) * reference.geometry.voxel_volume_mm3 / 1000
         assert record["lesions"]["GTVp"]["volume_ml"] == pytest.approx(volume_ml, rel=0.15)
         assert risk == pytest.approx(record["lesions"]["GTVp"]["volume_ml"] / 100, abs=1e-3)
@@ -82,19 +88,19 @@ def test_the_contours_are_an_input_and_give_the_volume(cohort: Path, package: Pa
     truth = tmp_path / "truth.csv"
     truth.write_text(f"PatientID,RFS,Relapse\n{first},100,1\n{last},200,0\n")
     run_hecktor(
-        "evaluate", "--edition", EDITION, "--task", 3, "--predictions", table, "--ground-truth", truth,
+        "evaluate", "--edition", edition, "--task", 3, "--predictions", table, "--ground-truth", truth,
         "--workers", 0, "--output", tmp_path / "scored",
     )  # fmt: skip
     assert read_json(tmp_path / "scored" / "metrics.json")["aggregates"]["c_index"]["value"] == 1.0
 
 
 def test_a_case_without_contours_or_with_others_is_refused(
-    cohort: Path, package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    edition: Path, cohort: Path, package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     case = Path(shutil.copytree(next(cohort.glob("*/input")).parent, tmp_path / "case"))
     (mask,) = (case / "input" / "images" / "expert-contours").iterdir()
     plain = [next((case / "input" / "images" / name).iterdir()) for name in ("ct", "pet")]
-    options = ["predict", "--edition", EDITION, "--model", package, "--task", "rfs", "--output", tmp_path / "out"]
+    options = ["predict", "--edition", edition, "--model", package, "--task", "rfs", "--output", tmp_path / "out"]
 
     def read_error(*arguments: object) -> str:
         capfd.readouterr()

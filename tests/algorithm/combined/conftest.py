@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,10 +32,3 @@ def network_out_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
         raise NoPassFitsError("no time")
 
     monkeypatch.setattr("algorithm.network.passes.Passes.make_first", fail)
-
-
-@pytest.fixture(autouse=True)
-def forget_code() -> Iterator[None]:
-    """Remove the user code's module after a test."""
-    yield
-    sys.modules.pop("my_code", None)

@@ -155,7 +155,9 @@ def test_a_fault_in_one_head_fails_only_its_answer(
     assert record.answers[failing] == written[key]
 
 
-def test_a_missing_feature_takes_its_training_median(case: CaseFolder, package: Path) -> None:
+def test_a_missing_feature_takes_its_training_median(
+    case: CaseFolder, package: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without an age, the fill value 1 has a weight of 0.1, with an intercept of 0.5: 1000 (1 - e^-k) / k days with k =
     e^0.6.
     """
@@ -163,6 +165,7 @@ def test_a_missing_feature_takes_its_training_median(case: CaseFolder, package: 
     predict_case(case.write(), package)
     k = math.exp(0.6)
     assert read_values(case)["rfs"] == pytest.approx(1000 * (1 - math.exp(-k)) / k)
+    assert "rfs: age_years is missing; instead its training median 1 is used" in caplog.text
 
 
 def test_a_late_lack_of_memory_leaves_the_answers_before(

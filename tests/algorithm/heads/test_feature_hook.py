@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,13 +34,6 @@ class Features:
         mask[:], ct[:] = 0, 0
         return values
 """
-
-
-@pytest.fixture(autouse=True)
-def forget_code() -> Iterator[None]:
-    """Remove the code's module after a test."""
-    yield
-    sys.modules.pop("my_code", None)
 
 
 def write_code(folder: Path, *changes: tuple[str, str]) -> Code:

@@ -201,23 +201,6 @@ def test_weights_are_loaded_as_they_were_saved(tiny_package: Path, tmp_path: Pat
         assert torch.equal(saved(data), loaded(data))
 
 
-@pytest.mark.slow
-def test_monai_needs_nothing_that_the_image_lacks_and_warns_of_nothing(segresnet: dict[str, Any]) -> None:
-    """Build a SegResNet where only packages of `requirements/algorithm.txt` can be imported, and warnings are errors."""
-    code = f"""
-import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {DEVELOPMENT_ONLY!r}:
-            raise ModuleNotFoundError(name, name=name)
-sys.meta_path.insert(0, Absent())
-from algorithm.network.backbones import build_untrained_network
-build_untrained_network(dict(architecture={segresnet!r}, patch_size=[16, 16, 16]), 2, 3)
-assert "monai" in sys.modules
-"""
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=900)
-
-
 @pytest.mark.parametrize("name", ["PlainConvUNet", "ResidualEncoderUNet", "SegResNet"])
 def test_convolutions_converted_once_answer_as_autocast_does(package: ModelPackage, name: str) -> None:
     """Answers are equal to the bit, also without autocast, where the float32 weights answer; only convolutions are
@@ -271,21 +254,31 @@ def test_a_tile_that_overflows_is_computed_with_float32_weights(package: ModelPa
 
 
 @pytest.mark.slow
-def test_loading_u_nets_imports_no_library_that_only_others_need() -> None:
-    """MONAI is for other networks, pandas and scikit-image are for packages with `resampling: nnunet`.
+def test_networks_need_nothing_that_the_image_lacks_and_u_nets_no_library_of_others(segresnet: dict[str, Any]) -> None:
+    """Only packages of `requirements/algorithm.txt` can be imported, and warnings are errors.
 
-    torch imports sympy for some calls, half a second in the middle of a case; torch 2.10 of the CUDA images needs sympy
-    to draw weights on 'meta'.
+    MONAI is for other networks, pandas and scikit-image are for packages with `resampling: nnunet`. torch imports sympy
+    for some calls, half a second in the middle of a case; torch 2.10 of the CUDA images needs sympy to draw weights on
+    'meta'.
     """
     unwanted = {"monai", "pandas", "skimage"} | (set() if torch.__version__.startswith("2.10.") else {"sympy"})
     code = f"""
 import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {DEVELOPMENT_ONLY!r}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Absent())
 from algorithm import cli, command, pipeline
 from algorithm.network import passes
+from algorithm.network.backbones import build_untrained_network
 from algorithm.network.loaded_package import DEFAULT_PACKAGE, LoadedPackage
 LoadedPackage(DEFAULT_PACKAGE, "cpu").load()
 assert "torch" in sys.modules
-sys.exit(" ".join({unwanted!r} & set(sys.modules)))
+if loaded := {unwanted!r} & set(sys.modules):
+    sys.exit(" ".join(loaded))
+build_untrained_network(dict(architecture={segresnet!r}, patch_size=[16, 16, 16]), 2, 3)
+assert "monai" in sys.modules
 """
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], check=False, stderr=subprocess.PIPE, text=True)
-    assert done.stderr.strip() == ""
+    assert (done.returncode, done.stderr.strip()) == (0, "")

@@ -18,6 +18,7 @@ from contract.editions import list_editions, load_edition, parse_edition, write_
 from contract.errors import HecktorError
 from contract.patient import parse_ehr
 from tests.damage import ABSENT, list_paths, replace_at
+from tests.editions.contours_edition import make_contours_edition
 
 ROOT = Path(__file__).parents[3]
 FOUR = ROOT / "tests" / "editions" / "four_answers.json"
@@ -143,13 +144,13 @@ BROKEN = {
         (["algorithms", 1, "inputs"], ["mask_before", "mr_during"], "expected an MR as the first input"),
     ],
     # An edition whose risk has contours as an input.
-    "given_contours": [
-        ([*ALGORITHM, "optional_inputs"], ["contours"], "no mask among the answers of an algorithm with")
-    ],
+    "contours": [([*ALGORITHM, "optional_inputs"], ["contours"], "no mask among the answers of an algorithm with")],
 }
 
 
 def read_declaration(name: str) -> dict[str, Any]:
+    if name == "contours":
+        return make_contours_edition()
     folder = ROOT / ("contract" if name in list_editions() else "tests") / "editions"
     return json.loads((folder / f"{name}.json").read_text()) | {"name": "mine"}
 

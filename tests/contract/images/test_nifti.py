@@ -63,15 +63,3 @@ def test_files_of_itk_are_valid(tmp_path, dtype):
     header = parse_header(gzip.decompress(path.read_bytes())[:348])
     assert header.content_bytes == 352 + array.nbytes
     np.testing.assert_array_equal(read_volume(path).array, array)
-
-
-def test_big_endian_header(content):
-    """24 voxels of 16 bits after 352 bytes; only the fields that are read are big-endian."""
-    struct.pack_into(">i", content, 0, 348)
-    struct.pack_into(">8h", content, 40, 3, 4, 3, 2, 1, 1, 1, 1)
-    struct.pack_into(">2h", content, 70, 4, 16)
-    struct.pack_into(">4f", content, 76, 1, 1, 2, 3)
-    struct.pack_into(">f", content, 108, 352)
-    struct.pack_into(">2h", content, 252, 0, 0)
-    header = parse_header(bytes(content[:348]))
-    assert (header.shape, header.content_bytes) == ((4, 3, 2), 352 + 48)

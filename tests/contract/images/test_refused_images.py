@@ -154,21 +154,17 @@ def test_invalid_headers_are_rejected(tmp_path: Path, old: bytes, new: bytes, me
         read_volume(path)
 
 
-@pytest.mark.parametrize("rank", ["-5", "99999999999999", "three"])
-def test_an_absurd_number_of_dimensions_is_rejected_before_itk_reads_it(tmp_path: Path, rank: str) -> None:
-    """ITK crashes the process on NDims -5 or 99999999999999."""
-    path = tmp_path / "rank.mha"
-    path.write_text(f"ObjectType = Image\nNDims = {rank}\nDimSize = 4 4 4\nElementDataFile = LOCAL\n")
-    with pytest.raises(InputError, match=r"rank\.mha: .*\(NDims"):
-        read_header(path)
-
-
 @pytest.mark.parametrize(
-    ("key", "value", "odd"),
-    [("Position", "0 -inf 0", "-inf"), ("TransformMatrix", "1 0 0 0 1 0 0 0 one", "one")],
+    ("line", "message"),
+    [
+        *((f"NDims = {rank}", r".*\(NDims") for rank in ("-5", "99999999999999", "three")),
+        ("NDims = 3\nPosition = 0 -inf 0", "Position contains '-inf'"),
+        ("NDims = 3\nTransformMatrix = 1 0 0 0 1 0 0 0 one", "TransformMatrix contains 'one'"),
+    ],
 )
-def test_a_non_numeric_geometry_is_rejected(tmp_path: Path, key: str, value: str, odd: str) -> None:
-    path = tmp_path / "grid.mha"
-    path.write_text(f"ObjectType = Image\nNDims = 3\n{key} = {value}\nDimSize = 4 4 4\nElementDataFile = LOCAL\n")
-    with pytest.raises(InputError, match=rf"^grid\.mha: {key} contains '{odd}'"):
+def test_an_absurd_header_is_refused_before_itk_reads_it(tmp_path: Path, line: str, message: str) -> None:
+    """ITK crashes the process on NDims -5 or 99999999999999."""
+    path = tmp_path / "scan.mha"
+    path.write_text(f"ObjectType = Image\n{line}\nDimSize = 4 4 4\nElementDataFile = LOCAL\n")
+    with pytest.raises(InputError, match=rf"^scan\.mha: {message}"):
         read_header(path)

@@ -60,13 +60,6 @@ def test_array_order_is_z_y_x(tmp_path: Path) -> None:
     assert volume.geometry.size == (5, 6, 7)
 
 
-def test_suffixes_in_capitals(tmp_path: Path) -> None:
-    for name, upper in (("a.mha", "A.MHA"), ("c.nii.gz", "C.NII.GZ")):
-        write_volume(tmp_path / name, make_noise(OBLIQUE))
-        (tmp_path / name).rename(tmp_path / upper)
-        assert read_volume(tmp_path / upper).array.shape == OBLIQUE.array_shape
-
-
 def test_read_as_another_type_and_read_header(tmp_path: Path) -> None:
     write_volume(tmp_path / "a.mha", make_noise(OBLIQUE))
     assert read_volume(tmp_path / "a.mha", np.float32).array.dtype == np.float32
