@@ -33,7 +33,7 @@ REFERENCE_COLOUR = (0x3D, 0xFF, 0x6E)
 OPEN_MS = 60_000
 
 
-# The smallest page with three columns: software that stands in for a graphics card draws few pixels faster.
+# The smallest page with three columns. Without a graphics card few pixels are drawn faster.
 SIZE: ViewportSize = {"width": 920, "height": 480}
 
 

@@ -98,7 +98,7 @@ def test_without_the_extra(modules: str, problem: str) -> None:
 @pytest.mark.slow
 def test_phantom_through_dicom_into_the_algorithm(study: StudyFolder, tmp_path: Path) -> None:
     """Through DICOM, compressed and in disorder, a phantom keeps its voxels and gives a mask."""
-    phantom = make_phantom(294, ct_coarsening=4)
+    phantom = make_phantom(294, ct_coarsening=8)
     ct_files, pet_files = study.add_ct(phantom.ct, signed=True), study.add_pet(phantom.pet)
     compress(ct_files, "JPEG2000Lossless")
     compress(pet_files, "JPEGLosslessProcess14_1")

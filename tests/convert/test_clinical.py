@@ -15,7 +15,7 @@ from tests.convert.studies import StudyFolder, edit_slice
 
 
 @pytest.mark.parametrize(
-    ("changes", "values", "found"),
+    ("changes", "values", "problems"),
     [
         ({}, {"Age": 61.0, "Gender": 1}, []),
         ({"PatientSex": "F"}, {"Age": 61.0, "Gender": 0}, []),
@@ -29,11 +29,11 @@ from tests.convert.studies import StudyFolder, edit_slice
         ({"edit": edit_slice(5, PatientAge="062Y")}, {"Gender": 1}, ["found PatientAge (0010,1010) 061Y and 062Y"]),
     ],
 )
-def test_age_and_sex(study: StudyFolder, changes: dict[str, Any], values: dict[str, Any], found: list[str]) -> None:
+def test_age_and_sex(study: StudyFolder, changes: dict[str, Any], values: dict[str, Any], problems: list[str]) -> None:
     """Values that cannot be used are left out and named."""
     study.add_pet(**changes)
     result, findings = read_clinical_values(read_folder(study.root).headers, load_edition().clinical)
-    assert (result, [finding.found for finding in findings]) == (values, found)
+    assert (result, [finding.found for finding in findings]) == (values, problems)
 
 
 @pytest.mark.parametrize("age", ["old ", "060 "])

@@ -1,13 +1,19 @@
-"""Write tables of references and answers, and score risks from them."""
+"""Write and read tables, and score risks from them."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from evaluation.api import evaluate
 from evaluation.results.documents import MetricsJson
+
+
+def read_lines(path: Path) -> list[dict[str, str]]:
+    """Return the lines of a CSV file by its columns."""
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
 def write_table(path: Path, columns: str, rows: Mapping[str, object]) -> Path:

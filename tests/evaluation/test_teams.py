@@ -53,9 +53,12 @@ def test_a_team_gets_the_result_of_its_own_evaluation(masks, capsys, monkeypatch
     printed = capsys.readouterr().out
     assert "half  gtvp_dsc_mean 0.6667" in printed
     assert "\nnot in the mean DSC, no GTVn in the reference: A, B\n" in printed
-    for team in ("half", "whole"):
-        own = evaluate(masks / "reference", task="1", predictions=masks / "teams" / team, bootstraps=10, seed=3)
-        assert read_result(masks, team) == own.to_dict()
+    options = {"task": "1", "bootstraps": 10, "seed": 3}
+    own = {
+        team: evaluate(masks / "reference", predictions=masks / "teams" / team, **options) for team in ("half", "whole")
+    }
+    assert evaluate_teams(masks / "reference", masks / "teams", **options) == own
+    assert [read_result(masks, team) for team in own] == [result.to_dict() for result in own.values()]
 
 
 def test_a_faulty_team_fails_only_itself(masks, capsys) -> None:

@@ -28,7 +28,7 @@ def make_dose() -> Volume:
 
 
 @pytest.fixture
-def planned_study(study: StudyFolder) -> StudyFolder:
+def full_study(study: StudyFolder) -> StudyFolder:
     study.add_ct_and_pet()
     return study
 
@@ -47,17 +47,17 @@ def test_dose_in_gy_on_its_own_grid(study: StudyFolder, convert: Convert) -> Non
 
 
 @pytest.mark.parametrize("first", [0.0, 120.0])
-def test_planes_from_above(planned_study: StudyFolder, convert: Convert, first: float) -> None:
+def test_planes_from_above(full_study: StudyFolder, convert: Convert, first: float) -> None:
     """The first plane is the highest, at z = 120; offsets fall by 3 mm, from 0 or from the height of the plane."""
     top = Volume(make_dose().array[::-1].copy(), Geometry(GRID.size, GRID.spacing_mm, (-17.5, -12.0, 120.0)))
-    planned_study.add_dose(top, 0.01, GridFrameOffsetVector=format_numbers(first - 3.0 * np.arange(6)))
+    full_study.add_dose(top, 0.01, GridFrameOffsetVector=format_numbers(first - 3.0 * np.arange(6)))
     dose = convert().read_image("rt_dose")
     assert dose.geometry == GRID
     np.testing.assert_allclose(dose.array, make_dose().array, atol=1e-5)
 
 
-def test_planning_ct_in_the_frame_of_the_dose(planned_study: StudyFolder, convert: Convert) -> None:
-    planning = StudyFolder(planned_study.root, study=planned_study.study, frame=generate_uid(), count=100)
+def test_planning_ct_in_the_frame_of_the_dose(full_study: StudyFolder, convert: Convert) -> None:
+    planning = StudyFolder(full_study.root, study=full_study.study, frame=generate_uid(), count=100)
     planning.add_ct(make_ct_volume(seed=9), description="planning")
     planning.add_dose(make_dose(), 0.01)
     converted = convert()
@@ -68,8 +68,8 @@ def test_planning_ct_in_the_frame_of_the_dose(planned_study: StudyFolder, conver
     assert converted.found == ["found another FrameOfReferenceUID (0020,0052) than the CT has"]
 
 
-def test_edition_without_a_dose(planned_study: StudyFolder, convert: Convert) -> None:
-    planned_study.add_dose(make_dose(), 0.01)
+def test_edition_without_a_dose(full_study: StudyFolder, convert: Convert) -> None:
+    full_study.add_dose(make_dose(), 0.01)
     converted = convert(edition=load_edition(str(FOUR_ANSWERS)))
     assert (converted.folder / "images" / "ct-volume").is_dir()
     assert (converted.folder / "health-record.json").read_text() == '{\n  "Years": 61.0\n}\n'
@@ -82,10 +82,10 @@ def test_edition_without_a_dose(planned_study: StudyFolder, convert: Convert) ->
     [("DoseSummationType", "BEAM", "3004,000A"), ("DoseType", "ERROR", "3004,0004")],
 )
 def test_doses_of_beams_and_differences_are_ignored_next_to_the_plan(
-    planned_study: StudyFolder, convert: Convert, keyword: str, value: str, tag: str
+    full_study: StudyFolder, convert: Convert, keyword: str, value: str, tag: str
 ) -> None:
-    planned_study.add_dose(make_dose(), 0.01, DoseType="PHYSICAL")
-    planned_study.add_dose(make_dose(), 0.02, **{keyword: value})
+    full_study.add_dose(make_dose(), 0.01, DoseType="PHYSICAL")
+    full_study.add_dose(make_dose(), 0.02, **{keyword: value})
     converted = convert()
     assert converted.case.ignored == (f"RT dose RTDOSE/IM0023.dcm: {keyword} ({tag}) {value}",)
     assert converted.found == []
@@ -122,19 +122,19 @@ def make_offsets(first: float, step: float = 3.0) -> Any:
         ),
     ],
 )
-def test_unusable_dose(planned_study: StudyFolder, convert: Convert, changes: dict[str, Any], message: str) -> None:
-    planned_study.add_dose(make_dose(), 0.01, **changes)
+def test_unusable_dose(full_study: StudyFolder, convert: Convert, changes: dict[str, Any], message: str) -> None:
+    full_study.add_dose(make_dose(), 0.01, **changes)
     refuse(convert, message)
 
 
-def test_two_plans(planned_study: StudyFolder, convert: Convert) -> None:
-    planned_study.add_dose(make_dose(), 0.01)
-    planned_study.add_dose(make_dose(), 0.02)
+def test_two_plans(full_study: StudyFolder, convert: Convert) -> None:
+    full_study.add_dose(make_dose(), 0.01)
+    full_study.add_dose(make_dose(), 0.02)
     refuse(convert, r"found 2 RT doses: RTDOSE/IM0022.dcm \(dose\), RTDOSE/IM0023.dcm \(dose\)")
 
 
-def test_negative_doses_are_refused(planned_study: StudyFolder, convert: Convert) -> None:
-    path = planned_study.add_dose(make_dose(), 0.01, PixelRepresentation=1)
+def test_negative_doses_are_refused(full_study: StudyFolder, convert: Convert) -> None:
+    path = full_study.add_dose(make_dose(), 0.01, PixelRepresentation=1)
     dataset = dcmread(path)
     stored = np.frombuffer(dataset.PixelData, np.int32).copy()
     stored[0] = -50
@@ -154,7 +154,7 @@ def test_negative_doses_are_refused(planned_study: StudyFolder, convert: Convert
     ],
 )
 def test_a_doubtful_dose_is_a_finding(
-    planned_study: StudyFolder, convert: Convert, keyword: str, value: str | None, finding: str
+    full_study: StudyFolder, convert: Convert, keyword: str, value: str | None, finding: str
 ) -> None:
-    planned_study.add_dose(make_dose(), 0.01, **{keyword: value})
+    full_study.add_dose(make_dose(), 0.01, **{keyword: value})
     assert convert().found == [finding]

@@ -73,11 +73,11 @@ def test_a_folder_without_dicom_files_names_them(study: StudyFolder, convert: Co
     ],
 )
 def test_nothing_is_written_of_a_truncated_file(
-    study: StudyFolder, convert: Convert, tmp_path: Path, stop: int, is_compressed: bool, message: str
+    study: StudyFolder, convert: Convert, stop: int, is_compressed: bool, message: str
 ) -> None:
     paths = study.add_ct_and_pet()
     if is_compressed:
         compress(paths, "JPEG2000Lossless")
     paths[3].write_bytes(paths[3].read_bytes()[:stop])
     refuse(convert, message)
-    assert [path.name for path in tmp_path.iterdir()] == ["dicom"]
+    assert [path.name for path in study.root.parent.iterdir()] == ["dicom"]

@@ -12,7 +12,7 @@ import pytest
 
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import write_mask
-from evaluation import evaluate, evaluate_teams, rank, score_masks
+from evaluation import evaluate, rank, score_masks
 from evaluation.ranking.cli import main as rank_main
 
 TRUTH = "PatientID,Relapse,RFS\nP1,1,10\nP2,1,20\nP3,0,30\n"
@@ -108,23 +108,6 @@ def test_a_ranking_with_unranked_rows_equals_that_of_the_command(tables):
         out_of_competition={"A": paths["poor"]},
     )
     assert (plain.order, plain.ranks, plain.incomplete) == (("good", "poor"), {"good": 1, "poor": 2}, [])
-
-
-def test_teams_evaluated_together_have_the_results_of_separate_evaluations(tables):
-    """An unreadable table raises an error after the other teams are scored."""
-    teams = tables / "teams"
-    teams.mkdir()
-    for name in ("good", "poor"):
-        (teams / f"{name}.csv").write_text((tables / f"{name}.csv").read_text())
-    separate = {
-        name: evaluate(tables / "truth.csv", task="rfs", predictions=tables / f"{name}.csv", bootstraps=20)
-        for name in ("good", "poor")
-    }
-    assert evaluate_teams(tables / "truth.csv", teams, task="rfs", bootstraps=20) == separate
-    (teams / "worst.csv").write_text("nothing\n1\n")
-    with pytest.raises(HecktorError, match=r"^1 of 3 teams could not be scored: worst: "):
-        evaluate_teams(tables / "truth.csv", teams, task="rfs", bootstraps=0, output=tables / "out")
-    assert sorted(path.parent.name for path in (tables / "out").glob("*/metrics.json")) == ["good", "poor"]
 
 
 def test_a_rule_for_ties_holds_in_every_bootstrap_ranking(tables):

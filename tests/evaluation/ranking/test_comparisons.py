@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 
 import numpy as np
@@ -15,6 +14,7 @@ from evaluation.ranking.cli import main
 from evaluation.statistics.tests import TeamRisks, compare_signed_ranks, holm, kang
 from tests.evaluation.builders import read_edition
 from tests.evaluation.conftest import Phase
+from tests.evaluation.tables import read_lines
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 PAIR = {"team", "than", "difference", "sd", "df", "ci95_low", "ci95_high", "p", "p_holm"}
@@ -260,7 +260,7 @@ def test_the_table_equals_the_json(rank, tmp_path, capsys):
     teams = {"a": -np.arange(9), "=b": np.arange(9)}
     board = rank(RFS, write_risks, teams, "--bootstraps", "20")
     assert [entry["team"] for entry in board["teams"]] == ["a", "=b"]
-    lines = read_table(tmp_path)
+    lines = read_lines(tmp_path / "board" / "leaderboard.csv")
     assert [(line["rank"], line["team"], line["c_index_value"]) for line in lines] == [
         ("1", "a", "1.0"),
         ("2", "'=b", "0.0"),
@@ -281,14 +281,9 @@ def test_the_table_equals_the_json(rank, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "no rank stability" in printed
     assert [line.endswith("  without rows") for line in printed.splitlines()[1:3]] == [False, True]
-    assert [line["without_rows"] for line in read_table(tmp_path)] == ["no", "yes"]
+    assert [line["without_rows"] for line in read_lines(tmp_path / "board" / "leaderboard.csv")] == ["no", "yes"]
 
     content["results"][8]["rfs_days"] += 1
     file.write_text(json.dumps(content))
     with pytest.raises(HecktorError, match="a and =b: P08 was measured against different references"):
         rank_again(tmp_path, RFS, teams, "--bootstraps", "5")
-
-
-def read_table(folder):
-    with (folder / "board" / "leaderboard.csv").open() as file:
-        return list(csv.DictReader(file))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from evaluation.rows.mask import flatten_row
 from tests.evaluation.builders import make_metrics, make_results
 from tests.evaluation.challenge import ChallengeSize, write_challenge
 from tests.evaluation.ranking.test_leaderboard import METRICS, TEAMS_2025
+from tests.evaluation.tables import read_lines
 from tests.evaluation.tasks import RFS
 
 TEAMS = 5
@@ -83,8 +83,7 @@ def test_the_table_shows_rows_in_their_places_without_a_rank(paths, tmp_path, ca
     order = [entry["team"] for entry in board["teams"]]
     for row in reversed(board["out_of_competition"]):
         order.insert(row["place"], row["team"])
-    with (out / "leaderboard.csv").open() as file:
-        lines = list(csv.DictReader(file))
+    lines = read_lines(out / "leaderboard.csv")
     assert [line["team"] for line in lines] == order
     of_base = next(line for line in lines if line["team"] == "Base")
     assert (of_base["rank"], of_base["out_of_competition"]) == ("", "no paper")

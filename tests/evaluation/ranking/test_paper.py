@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import re
@@ -20,6 +18,7 @@ from evaluation.results.metrics_json import remove_rows
 from reporting.page.html import make_value_cell
 from tests.evaluation.builders import make_board
 from tests.evaluation.challenge import ChallengeSize, write_challenge
+from tests.evaluation.tables import read_lines
 
 
 def make_entry(team, rank, value, low, high):
@@ -96,7 +95,7 @@ def test_files_for_a_paper_are_asked_for_by_name(files, tmp_path):
     assert sorted(path.name for path in out.iterdir()) == ["leaderboard.csv", "leaderboard.json"]
     assert main([*files, "--bootstraps", "20", "--output", str(out), "--latex", "--cases"]) == 0
     assert (out / "leaderboard.tex").read_text().startswith(r"\begin{tabular}{rl")
-    lines = list(csv.DictReader(io.StringIO((out / "cases.csv").read_text())))
+    lines = read_lines(out / "cases.csv")
     assert len(lines) == 20
     row = json.loads((tmp_path / "task1" / lines[0]["team"] / "metrics.json").read_text())["results"][0]
     assert lines[0]["case"] == row["case"]

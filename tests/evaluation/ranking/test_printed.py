@@ -17,6 +17,7 @@ from evaluation.metrics.overlap import harmonic_mean_metric
 from evaluation.ranking.cli import main
 from evaluation.ranking.table import format_board_csv
 from reporting.report.cli import main as report
+from tests.evaluation.tables import read_lines
 
 TABLES = Path(__file__).parents[2] / "data"
 NAMES = {
@@ -33,12 +34,7 @@ DIGITS_OF_2021 = {"Pengy": "3.0881603", "SJTU_EIEE": "3.0881603", "HiLab": "3.08
 @pytest.fixture
 def golden():
     """Read a published table."""
-
-    def read(name):
-        with (TABLES / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-
-    return read
+    return lambda name: read_lines(TABLES / f"{name}.csv")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import evaluation
 from contract.errors import HecktorError
 from evaluation.ranking.cli import main
-from tests.evaluation.tables import score_risks
+from tests.evaluation.tables import read_lines, score_risks
 
 TRUTH = {"P1": (1, 100), "P2": (1, 200), "P3": (0, 300), "P4": (1, 400), "P5": (1, 450), "P6": (0, 500)}
 RISKS = {"first": (9, 3, 3.5, 2, 6, 1), "second": (3, 9, 2, 5, 1, 4)}
@@ -71,8 +71,7 @@ def test_rows_for_participants_hold_nothing_of_the_reference(valid_metrics, tmp_
     task = content["provenance"]["task"]
     main([str(tmp_path / "A"), "--task", task, "--output", str(tmp_path / "board"), "--rows-of", f"A={rows}"])
     assert f"written: {rows}\n" in capsys.readouterr().out
-    with rows.open(newline="") as file:
-        lines = list(csv.DictReader(file))
+    lines = read_lines(rows)
     assert set(lines[0]) == ROWS[kind]
     assert [line["case"] for line in lines] == [row["case"] for row in content["results"]]
     with pytest.raises(HecktorError, match="--rows-of: team 'B', expected one of A"):

@@ -198,7 +198,7 @@ JUNK = st.one_of(
 def test_damage_in_any_place_is_refused_or_harmless(valid_metrics, kind):
     """Every place is damaged once with a value of another type, and random places with random values.
 
-    The rows of all cases have the same places, so that the first row stands for them.
+    The rows of all cases have the same places, so only the first row is damaged in every place.
     """
     valid = valid_metrics(kind)
     paths = list(list_paths(valid))

@@ -170,7 +170,7 @@ def test_a_mask_that_ends_the_process_leaves_the_patient_on_the_page(demo, monke
         return of(request, team, path, reference)
 
     monkeypatch.setattr(pictures, "_read_prediction", read)
-    text = build(demo)
+    text = build(demo, "--max-patients", "2")
     assert 'id="case-B-2"' in text
     assert "the process that drew the predictions died" in text
     assert (demo / "r_files" / "B-2.jpg").is_file()
@@ -184,7 +184,7 @@ def test_masks_of_an_entry_without_a_rank_are_drawn(demo):
     rank(["--task", "1", files["ours"], *unranked, "--bootstraps", "9", "--output", str(folder)])
     for case in ("A-1", "B-2"):
         write_mask(demo / "own" / f"{case}.mha", draw_mask(case, 2 if case == "A-1" else 9), GRID)
-    text = build(demo, "--masks", f"withdrawn={demo / 'own'}")
+    text = build(demo, "--masks", f"withdrawn={demo / 'own'}", "--max-patients", "2")
     assert '["withdrawn",["M' in (demo / "r_files" / "A-1.js").read_text().replace(" ", "")
     assert text.count("withdrawn: B-2.mha: ") == 0  # as many voxels as were scored
 
@@ -195,7 +195,7 @@ def test_one_folder_holds_the_masks_of_all_teams(demo):
     for folder in (parent, empty):
         folder.mkdir()
     (demo / "demo" / "task1" / "ours" / "predictions").rename(parent / "ours")
-    build(demo, "--masks", str(parent))
+    build(demo, "--masks", str(parent), "--max-patients", "1")
     drawn = json.loads((demo / "r_files" / "A-1.js").read_text().partition("(")[2].rpartition(")")[0])
     assert [team for team, _ in drawn[1]] == ["ours", ""]
     (parent / "others").mkdir()

@@ -11,6 +11,7 @@ import evaluation
 from contract.errors import HecktorError
 from contract.io.files import format_json
 from reporting.studies.cli import main
+from tests.reporting.studies.runs import run_study
 
 # MEDAI fell from 0.706 to 0.528 and SIMS-LIFE rose from 0.583 to 0.658; the two others are made up.
 C_INDEX = {"MEDAI": (0.706, 0.528), "SIMS-LIFE": (0.583, 0.658), "A": (0.65, 0.60), "B": (0.60, 0.55)}
@@ -44,8 +45,7 @@ def test_differences_and_tau(boards, tmp_path, capsys):
 
     Tau is (1 - 5) / 6; its p is exact: 8 of 24 orders have a tau of at least 2/3 in absolute value.
     """
-    assert main(["boards", *boards(), "--output", str(tmp_path / "out")]) == 0
-    content = json.loads((tmp_path / "out" / "boards.json").read_text(encoding="utf-8"))
+    content = run_study("boards", tmp_path / "out", *boards())
     by_team = {line["team"]: line for line in content["teams"]}
     assert list(by_team) == ["SIMS-LIFE", "A", "B", "MEDAI"]
     assert by_team["MEDAI"]["c_index_difference"] == pytest.approx(-0.178)
@@ -65,8 +65,7 @@ def test_teams_of_one_board_are_named_and_entries_without_a_rank_are_shown(board
     board["out_of_competition"][0]["place"] = 3
     board["incomplete"] = [{"team": "silent", "without": ["c_index"]}]
     path.write_text(json.dumps(board), encoding="utf-8")
-    main(["boards", first, second, "--output", str(tmp_path / "out")])
-    content = json.loads((tmp_path / "out" / "boards.json").read_text(encoding="utf-8"))
+    content = run_study("boards", tmp_path / "out", first, second)
     assert (content["only_in_validation"], content["only_in_test"]) == (["B"], [])
     assert content["without_values"] == ["silent"]
     (base,) = [line for line in content["teams"] if line["team"] == "base"]
@@ -95,8 +94,7 @@ def test_boards_of_different_rules_are_refused(boards, tmp_path, capsys):
             board = json.loads(path.read_text(encoding="utf-8"))
             board["provenance"]["options"] = rules
             path.write_text(json.dumps(board | (changes if path == paths[1] else {})), encoding="utf-8")
-        assert main(["boards", *options, "--output", str(tmp_path / "out")]) == 0
-        return json.loads((tmp_path / "out" / "boards.json").read_text(encoding="utf-8"))
+        return run_study("boards", tmp_path / "out", *options)
 
     assert compare(tie, None)["different_ranking"] == []
     assert compare(tie, tie, ties="average")["different_ranking"] == ["ties min and average"]

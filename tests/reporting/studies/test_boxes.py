@@ -11,8 +11,8 @@ from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from evaluation.cli import main as evaluate
-from reporting.studies.cli import main
 from tests.reporting.cohorts import write_case
+from tests.reporting.studies.runs import run_study
 
 # Voxel centres of 4 mm at -100, ..., 96 in x and y, and at 2, ..., 398 in z: outer borders -102, 98, 0 and 400.
 GRID = Geometry((50, 50, 100), (4.0, 4.0, 4.0), (-100.0, -100.0, 2.0))
@@ -30,8 +30,7 @@ def write_scan(tmp_path, case, suv, mask, grid=GRID):
 
 
 def find_boxes(cohort, tmp_path):
-    assert main(["boxes", "--cohort", str(cohort), "--output", str(tmp_path / "out"), "--workers", "0"]) == 0
-    return json.loads((tmp_path / "out" / "boxes.json").read_text())
+    return run_study("boxes", tmp_path / "out", "--cohort", cohort, "--workers", 0)
 
 
 def test_a_box_by_hand(tmp_path):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import shutil
 
 import numpy as np
 import pytest
 
 from contract.errors import GroundTruthError
-from reporting.studies.cli import main
+from tests.evaluation.tables import read_lines
 from tests.evaluation.tasks import RFS
+from tests.reporting.studies.runs import run_study
 
 
 def draw_lesions(blank, gtvp, gtvn=0):
@@ -34,20 +33,19 @@ def cohort(add_case, blank, grid):
     return folder
 
 
-def study(name, cohort, *more):
-    out = cohort.parent / "out"
-    assert main([name, "--cohort", str(cohort), "--workers", "0", "--output", str(out), *more]) == 0
-    return json.loads((out / f"{name}.json").read_text()), out
+def study(cohort, out):
+    return run_study("baselines", out, "--cohort", cohort, "--workers", 0)
 
 
-def test_volume_and_suv_max_as_risks(cohort, add_case, blank, grid, phase_of):
+def test_volume_and_suv_max_as_risks(cohort, add_case, blank, grid, phase_of, tmp_path):
     """P0 without a tumour has zeros. Risks are scored: of the others the smaller tumours recur later, so that volume
     orders every pair correctly and SUVmax every pair wrongly.
     """
     add_case("P0", blank(), np.ones(grid.array_shape))
-    _, out = study("baselines", cohort)
+    out = tmp_path / "out"
+    study(cohort, out)
     risks = {
-        name: [float(row["risk"]) for row in csv.DictReader((out / f"{name}.csv").read_text().splitlines())]
+        name: [float(row["risk"]) for row in read_lines(out / f"{name}.csv")]
         for name in ("gtvp_volume_ml", "gtvp_suv_max", "tumour_volume_ml", "tumour_suv_max")
     }
     assert risks["gtvp_volume_ml"] == pytest.approx([0.006 * number for number in range(7)])
@@ -62,8 +60,9 @@ def test_volume_and_suv_max_as_risks(cohort, add_case, blank, grid, phase_of):
 
 
 def test_the_layout_of_a_release_gives_the_same_result(cohort, tmp_path):
-    here, _ = study("baselines", cohort)
-    table = (tmp_path / "out" / "baselines.csv").read_text()
+    out = tmp_path / "out"
+    here = study(cohort, out)
+    table = (out / "baselines.csv").read_text()
     released = tmp_path / "released"
     for case in (f"P{number}" for number in range(1, 7)):
         (released / case).mkdir(parents=True)
@@ -71,8 +70,8 @@ def test_the_layout_of_a_release_gives_the_same_result(cohort, tmp_path):
         for kind, mark in (("ct", "CT"), ("pet", "PT")):
             scan = cohort / case / "input" / "images" / kind / f"{kind}.mha"
             shutil.copy(scan, released / case / f"{case}__{mark}.mha")
-    assert study("baselines", released)[0] == here
-    assert (tmp_path / "out" / "baselines.csv").read_text() == table
+    assert study(released, out) == here
+    assert (out / "baselines.csv").read_text() == table
     (released / "P3" / "P3__PT.mha").unlink()
     with pytest.raises(GroundTruthError, match="P3: no pet"):
-        study("baselines", released)
+        study(released, out)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
-
 import numpy as np
 import pytest
 
@@ -12,6 +9,8 @@ from contract.errors import HecktorError, MetricError
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 from reporting.studies.best_of_k import draw_best_scores, random_balanced_accuracy, random_c_index, summarise_scores
 from reporting.studies.cli import main
+from tests.evaluation.tables import read_lines
+from tests.reporting.studies.runs import run_study
 
 
 def test_the_best_of_82_random_risks_on_101_patients_with_40_events():
@@ -58,15 +57,13 @@ def test_the_study(tmp_path):
     table = tmp_path / "rfs.csv"
     table.write_text("PatientID,Relapse,RFS\n" + "".join(f"P{day},{day % 2},{day}\n" for day in range(30)))
     arguments = ["--task", "2", "--ground-truth", str(table), "--tries", "1", "--tries", "82", "--winner", "0.9"]
-    assert main(["best-of-k", *arguments, "--repeats", "200", "--output", str(tmp_path / "out")]) == 0
-    content = json.loads((tmp_path / "out" / "best-of-k.json").read_text())
+    content = run_study("best-of-k", tmp_path / "out", *arguments, "--repeats", 200)
     assert (content["cases"], content["recurrences"]) == (30, 15)
     single, many = content["best_of"]
     assert single["ci95_low"] < 0.5 < single["ci95_high"]
     assert many["mean"] > single["ci95_high"]
     assert many["p"] >= 1 / 201
-    lines = list(csv.DictReader((tmp_path / "out" / "best-of-k.csv").read_text().splitlines()))
-    assert [line["tries"] for line in lines] == ["1", "82"]
+    assert [line["tries"] for line in read_lines(tmp_path / "out" / "best-of-k.csv")] == ["1", "82"]
 
 
 def test_cohorts_that_are_refused(tmp_path):

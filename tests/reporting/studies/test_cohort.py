@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import shutil
 
 import numpy as np
 import pytest
 
 from contract.errors import HecktorError
-from reporting.studies.cli import main
+from tests.evaluation.tables import read_lines
+from tests.reporting.studies.runs import run_study
 
 
 @pytest.fixture
@@ -42,8 +41,7 @@ def splits(add_case, blank, grid, tmp_path):
 
 
 def study(splits, tmp_path, *more):
-    assert main(["cohort", *splits, "--workers", "0", "--output", str(tmp_path / "out"), *more]) == 0
-    content = json.loads((tmp_path / "out" / "cohort.json").read_text(encoding="utf-8"))
+    content = run_study("cohort", tmp_path / "out", *splits, "--workers", 0, *more)
     return content, {(line["split"], line["centre"]): line for line in content["groups"]}
 
 
@@ -72,8 +70,7 @@ def test_volumes_uptake_nodes_and_outcomes_by_split_and_centre(splits, tmp_path)
     assert (everyone["HPV Status True"], everyone["HPV Status False"], everyone["HPV Status_patients"]) == (1, 1, 2)
     assert (everyone["Gender 0"], everyone["Gender 1"]) == (1, 2)
     assert groups["test", "all"]["gtvp_volume_ml_median"] is None
-    lines = list(csv.DictReader((tmp_path / "out" / "cohort.csv").read_text(encoding="utf-8").splitlines()))
-    assert len(lines) == len(groups)
+    assert len(read_lines(tmp_path / "out" / "cohort.csv")) == len(groups)
 
 
 def test_tables_next_to_the_masks_are_read(splits, tmp_path):

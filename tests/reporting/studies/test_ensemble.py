@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import replace
 
@@ -18,6 +17,8 @@ from reporting.studies.cli import main
 from reporting.studies.ensemble import combine_risks
 from reporting.studies.votes import METHODS, CompactMask, combine_masks, staple
 from tests.evaluation.builders import make_board
+from tests.evaluation.tables import read_lines
+from tests.reporting.studies.runs import run_study
 
 
 def draw_tumour(blank, stop):
@@ -41,8 +42,7 @@ def rank_in_order(*teams):
 
 
 def study(tmp_path, *arguments):
-    assert main(["ensemble", *arguments, "--workers", "0", "--output", str(tmp_path / "out")]) == 0
-    return json.loads((tmp_path / "out" / "ensemble.json").read_text())
+    return run_study("ensemble", tmp_path / "out", *arguments, "--workers", 0)
 
 
 def test_average_of_three_teams_is_a_submission(tmp_path, teams, blank, grid):
@@ -53,7 +53,7 @@ def test_average_of_three_teams_is_a_submission(tmp_path, teams, blank, grid):
             read_volume(tmp_path / "out" / "all_average" / f"{case}.mha").array, draw_tumour(blank, 6)
         )
     assert [(entry["case"], entry["team"]) for entry in content["without_vote"]] == [("B", "two"), ("B", "three")]
-    lines = list(csv.DictReader((tmp_path / "out" / "ensemble.csv").read_text().splitlines()))
+    lines = read_lines(tmp_path / "out" / "ensemble.csv")
     of_a = next(entry for entry in lines if (entry["case"], entry["ensemble"]) == ("A", "all_average"))
     # 2 x 2 x 4 voxels of 1 x 2 x 3 mm.
     assert (of_a["votes"], float(of_a["gtvp_ml"]), float(of_a["gtvn_ml"])) == ("3", 0.096, 0.0)
@@ -88,8 +88,8 @@ def test_risks_are_combined_by_rank(tmp_path):
     content = study(tmp_path, "--task", "2", *(f"{team}={tmp_path / team}.csv" for team in tables))
     assert content["ensembles"] == ["all_mean_rank.csv", "all_median_rank.csv"]
     for name, expected in (("mean_rank", [7 / 18, 1 / 2, 11 / 18]), ("median_rank", [1 / 6, 1 / 2, 1 / 2])):
-        with (tmp_path / "out" / f"all_{name}.csv").open() as file:
-            assert [float(row["risk"]) for row in csv.DictReader(file)] == pytest.approx(expected)
+        risks = [float(row["risk"]) for row in read_lines(tmp_path / "out" / f"all_{name}.csv")]
+        assert risks == pytest.approx(expected)
 
 
 def test_a_patient_without_a_risk_has_no_vote_of_that_team():

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 from contract.editions import load_edition
 from evaluation import evaluate
-from reporting.studies.cli import main
 from tests.evaluation.staging import write_truth
+from tests.reporting.studies.runs import run_study
 
 # Times, two classes and several, and masks of MR; the other tests use risks and masks of PET/CT.
 NAMES = {"hecktor2025": ("hpv",), "hecktor2026": ("rfs", "t_stage"), "hntsmrg2024": ("pre-rt",)}
@@ -21,11 +19,6 @@ ANSWERS = [
     for answer in task.answers
     if answer.name in shown or task.name in shown
 ]
-
-
-def study(out, *arguments):
-    assert main([*map(str, arguments), "--output", str(out)]) == 0
-    return json.loads((out / f"{arguments[0]}.json").read_text())
 
 
 def make_options(edition, answer):
@@ -48,7 +41,7 @@ def test_ensembles_and_chance(tmp_path, edition, answer):
     rng = np.random.default_rng(3)
     tables = [write_table(answer, tmp_path / f"{team}.csv", rng) for team in "abc"]
     options = make_options(edition, answer)
-    content = study(tmp_path / "out", "ensemble", *options, *(f"{path.stem}={path}" for path in tables))
+    content = run_study("ensemble", tmp_path / "out", *options, *(f"{path.stem}={path}" for path in tables))
     assert (content["answer"], content["cases"], content["without_vote"], content["not_written"]) == (
         answer.name,
         8,
@@ -56,7 +49,7 @@ def test_ensembles_and_chance(tmp_path, edition, answer):
         [],
     )
     first = tmp_path / "out" / content["ensembles"][0]
-    again = study(tmp_path / "again", "ensemble", *options, f"a={tables[0]}", f"e={first}")
+    again = run_study("ensemble", tmp_path / "again", *options, f"a={tables[0]}", f"e={first}")
     assert again["without_vote"] == []
     columns, size = answer.columns, 20
     lines = [
@@ -67,7 +60,9 @@ def test_ensembles_and_chance(tmp_path, edition, answer):
         f"PatientID,{columns['event']},{columns['time']}" if answer.kind == "risk" else f"PatientID,{columns['class']}"
     )
     (tmp_path / "truth.csv").write_text("\n".join([header, *lines]))
-    content = study(tmp_path / "out", "best-of-k", *options, "--ground-truth", tmp_path / "truth.csv", "--repeats", 20)
+    content = run_study(
+        "best-of-k", tmp_path / "out", *options, "--ground-truth", tmp_path / "truth.csv", "--repeats", 20
+    )
     assert (content["answer"], content["cases"], len(content["best_of"])) == (answer.name, size, 4)
 
 
@@ -76,9 +71,9 @@ def test_ensembles_and_observers_of_masks(tmp_path, edition, answer, grid):
     """References are the masks of two annotators and of two teams."""
     masks = write_truth(tmp_path / "truth", grid)
     options = make_options(edition, answer)
-    content = study(tmp_path / "out", "ensemble", *options, f"a={masks}", f"b={masks}", "--workers", 0)
+    content = run_study("ensemble", tmp_path / "out", *options, f"a={masks}", f"b={masks}", "--workers", 0)
     assert (content["cases"], content["without_vote"], content["not_written"]) == (4, [], [])
-    content = study(tmp_path / "out", "observers", f"a={masks}", f"b={masks}", "--bootstraps", 0, "--workers", 0)
+    content = run_study("observers", tmp_path / "out", f"a={masks}", f"b={masks}", "--bootstraps", 0, "--workers", 0)
     assert content["aggregates"]["gtvp_dsc_median"]["value"] == 1.0
 
 

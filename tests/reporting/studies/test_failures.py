@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 
 import pytest
@@ -14,9 +13,10 @@ from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCount
 from evaluation.metrics.overlap import Overlap
 from evaluation.rows.mask import ComparedLabel, MaskRow, make_mask_row
 from evaluation.rows.scorer import make_table
-from reporting.studies.cli import main
 from reporting.studies.failures import build_risk_coverage_curve, pair_dsc, read_expected_dsc
+from tests.evaluation.tables import read_lines
 from tests.evaluation.tasks import SEGMENTATION
+from tests.reporting.studies.runs import run_study
 
 
 def pair_expected_dsc(expected, shared, failed_below=0.5):
@@ -146,16 +146,14 @@ def metrics(phase_of, blank):
 
 def study(metrics, tmp_path, table, *more):
     (tmp_path / "expected.csv").write_text(table)
-    out = tmp_path / "out"
-    arguments = [str(metrics), "--expected", str(tmp_path / "expected.csv"), "--bootstraps", "20", "--output", str(out)]
-    assert main(["failures", *arguments, *more]) == 0
-    return json.loads((out / "failures.json").read_text()), out
+    options = ["--expected", tmp_path / "expected.csv", "--bootstraps", 20]
+    return run_study("failures", tmp_path / "out", metrics, *options, *more)
 
 
 def test_end_to_end(metrics, tmp_path, capsys):
     """Only P1 and P2 have an expected DSC of the GTVp, in the right order; P3 and P4 failed."""
     table = "PatientID;gtvp_expected_dsc;gtvn_expected_dsc\nP1;0,9;0.5\nP2;0,8;\nP3;;\nP9;0,3;\n"
-    content, out = study(metrics, tmp_path, table)
+    content = study(metrics, tmp_path, table)
     assert (content["cases"], content["unknown"], content["duplicate"], content["missing"]) == (4, ["P9"], [], ["P4"])
     gtvp, gtvn = content["labels"]["gtvp"], content["labels"]["gtvn"]
     assert (gtvp["cases"], gtvp["failed"], gtvp["failed_without_expected"]) == (2, 0, 2)
@@ -169,12 +167,8 @@ def test_end_to_end(metrics, tmp_path, capsys):
     # No voxel in mask and reference of P2 and P3; P4 has no mask, which counts as DSC 0.
     assert (gtvn["cases"], gtvn["without_dsc"]) == (1, ["P2", "P3"])
     assert gtvn["aggregates"]["aurc"]["value"] == pytest.approx(1 / 3)
-    with (out / "failures.csv").open() as file:
-        assert [(line["label"], line["kept"]) for line in csv.DictReader(file)] == [
-            ("gtvp", "1"),
-            ("gtvp", "2"),
-            ("gtvn", "1"),
-        ]
+    lines = [(line["label"], line["kept"]) for line in read_lines(tmp_path / "out" / "failures.csv")]
+    assert lines == [("gtvp", "1"), ("gtvp", "2"), ("gtvn", "1")]
     printed = capsys.readouterr()
     assert printed.err == "warning: P9: not a case of the metrics.json\nwarning: P4: no row in the table, no record\n"
     assert "gtvp: 2 cases, 0 failed; 2 without an expected DSC, of which 2 failed" in printed.out
@@ -182,7 +176,7 @@ def test_end_to_end(metrics, tmp_path, capsys):
 
 def test_one_column_is_enough_and_a_bad_line_fails_only_its_case(metrics, tmp_path):
     table = "PatientID,gtvp_expected_dsc\nP1,0.9\nP2,1.5\nP3,0.2\nP3,0.1\nP4,0\n"
-    content, _ = study(metrics, tmp_path, table, "--failed-below", "0.7")
+    content = study(metrics, tmp_path, table, "--failed-below", "0.7")
     assert set(content["labels"]) == {"gtvp"}
     assert content["duplicate"] == ["P3"]
     why = {entry["case"]: entry["why"] for entry in content["labels"]["gtvp"]["without_expected"]}
@@ -214,7 +208,7 @@ def test_metrics_that_cannot_be_used(metrics, tmp_path):
     content = json.loads(metrics.read_text())
     content["provenance"]["options"]["missing"] = "skip"
     metrics.write_text(json.dumps({**content, "aggregates": {}}))
-    result, _ = study(metrics, tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\nP2,0.8\nP3,0.1\nP4,0.1\n")
+    result = study(metrics, tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\nP2,0.8\nP3,0.1\nP4,0.1\n")
     assert (result["not_counted"], result["labels"]["gtvp"]["cases"]) == (["P4"], 3)
     metrics.write_text(json.dumps({**content, "results": []}))
     with pytest.raises(HecktorError, match=r"no rows of masks"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +10,9 @@ import pytest
 from contract.errors import GroundTruthError
 from contract.images.volumes import write_mask
 from evaluation.editions.profile import load_profile
-from reporting.studies.cli import main
 from reporting.studies.observers import MEASURES, compare_annotators
+from tests.evaluation.tables import read_lines
+from tests.reporting.studies.runs import run_study
 
 
 def draw_rows(blank, gtvp=0, gtvn=0):
@@ -38,8 +37,7 @@ def folders(tmp_path, blank, grid):
 
 
 def study(tmp_path, *arguments):
-    assert main(["observers", *arguments, "--workers", "0", "--output", str(tmp_path / "out")]) == 0
-    return json.loads((tmp_path / "out" / "observers.json").read_text())
+    return run_study("observers", tmp_path / "out", *arguments, "--workers", 0)
 
 
 def test_agreement_by_hand(tmp_path, folders):
@@ -72,7 +70,7 @@ def test_the_table_holds_every_pair(tmp_path, folders):
     """Q of ann and bea: 8 and 4 voxels of 1 mm along x. Directed distances 1 to 4 and 0, so the HD95 is the 95th
     percentile of (0, 0, 0, 0, 1, 2, 3, 4), 3.65 mm; the ASD (1 + 2 + 3 + 4) / 12; within 2 mm lie 10 of 12."""
     study(tmp_path, *folders, "--bootstraps", "0")
-    lines = list(csv.DictReader((tmp_path / "out" / "observers.csv").read_text().splitlines()))
+    lines = read_lines(tmp_path / "out" / "observers.csv")
     assert len(lines) == 4
     of_q = next(line for line in lines if line["case"] == "Q")
     assert [float(of_q[f"gtvp_{name}"]) for name in MEASURES] == pytest.approx([2 / 3, 3.65, 10 / 12, 10 / 12])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +10,9 @@ import pytest
 import evaluation
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import Volume, read_volume
-from reporting.studies.cli import main
 from reporting.studies.thresholds import segment_uptake
+from tests.evaluation.tables import read_lines
+from tests.reporting.studies.runs import run_study
 
 
 @pytest.fixture
@@ -35,9 +34,8 @@ def cohort(add_case, blank, grid):
 
 
 def study(cohort, *more):
-    arguments = ["thresholds", "--cohort", str(cohort), "--workers", "0", "--output", str(cohort.parent / "out")]
-    assert main([*arguments, "--bootstraps", "10", *more]) == 0
-    return json.loads((cohort.parent / "out" / "thresholds.json").read_text())
+    options = ["--cohort", cohort, "--workers", 0, "--bootstraps", 10]
+    return run_study("thresholds", cohort.parent / "out", *options, *more)
 
 
 def get_dsc(content):
@@ -79,7 +77,7 @@ def test_inside_a_bounding_box_the_bladder_does_not_count(cohort, grid):
     boxes.write_text(f"PatientID,x1,x2,y1,y2,z1,z2\nA,{corners}\nB,{corners}\n")
     content = study(cohort, "--percents", "80:80:1", "--bounding-boxes", str(boxes), "--hd95")
     assert get_dsc(content)["automatic", 80] == pytest.approx(8 / 10)
-    lines = list(csv.DictReader((cohort.parent / "out" / "thresholds.csv").read_text().splitlines()))
+    lines = read_lines(cohort.parent / "out" / "thresholds.csv")
     # From the reference's voxels at x 2 to 7 to the mask's at 4 to 7: 2, 1, 0, 0, 0, 0 mm, 95th percentile 1.75.
     assert float(lines[0]["hd95_median_mm"]) == pytest.approx(1.75)
 
