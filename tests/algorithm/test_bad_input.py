@@ -1,7 +1,7 @@
 """Unusable input: exit status 1, one last line that names file, finding and expectation, and no output.
 
 Degenerate but readable input is answered, with a warning that names it. `tests/contract/images` has more damaged images,
-`tests/faults/test_odd_scans.py` more scans that are answered.
+`tests/faults/test_files_in.py` more scans that are answered.
 """
 
 from __future__ import annotations

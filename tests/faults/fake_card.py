@@ -183,3 +183,17 @@ def fake_card() -> Iterator[FakeCard]:
         patch.setattr(torch, "zeros", lambda *args, **options: zeros(*args, **tree_map(replace_card, options)))
         patch.setattr(torch, "load", lambda path, **options: load_tensors(path, **tree_map(replace_card, options)))
         yield card
+
+
+def run_process_of_two(rank: int, *arguments: Any) -> None:
+    """Run a process of a shared training whose second card is full; the first waits for it."""
+    from baseline.network import nnunet
+
+    def train(*_: Any) -> None:
+        if rank == 1:
+            raise torch.OutOfMemoryError(FULL)
+        torch.distributed.barrier()
+
+    nnunet.train_network = train  # type: ignore[assignment]
+    nnunet.allow_ddp_on_cpu = lambda: None  # would import nnU-Net
+    nnunet._run_ddp_process(rank, *arguments)

@@ -1,4 +1,4 @@
-"""An entry point with faults in it: a program that the tests of this folder start in a process of its own.
+"""Run an entry point with faults in it, in a process of its own.
 
     faulty.py "pause algorithm.network.tiles:_compute_tile_logits 3 600" algorithm --task rfs ...
     faulty.py "pause algorithm.network.tiles:_compute_tile_logits 3 600" hecktor predict --task rfs ...
@@ -11,6 +11,17 @@ parameter:
     run     evaluate a Python expression (`arguments` are the call's arguments), continue
     after   evaluate a Python expression before the call returns
     return  return the value of a Python expression instead of calling
+
+Without arguments the program imports the libraries once and forks for each run. A run is a line of stdin, a JSON object:
+
+    command  words of the command line, "algorithm" or "hecktor" first
+    faults   faults as above
+    limits   resource limits: the name of each, as in the module `resource`, with its value
+    folder   holds the named pipes `stdout` and `stderr`
+    log      if not null: the file that stdout and stderr go to instead
+
+For each run two lines of stdout follow: its process number when it begins, and its exit status (negative: the signal)
+when it has ended.
 """
 
 from __future__ import annotations
@@ -19,8 +30,11 @@ import errno
 import functools
 import importlib
 import itertools
+import json
 import os
+import resource
 import runpy
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +42,15 @@ from pathlib import Path
 from typing import Any
 
 OUR_OWN = ("algorithm", "contract", "evaluation", "hecktor")
+MAX_SECONDS = 180
+PRELOADED = (
+    "algorithm.command",
+    "algorithm.network.passes",
+    "dynamic_network_architectures.architectures.unet",
+    "hecktor.cli",
+    "scipy.signal",
+    "skimage.measure",
+)
 
 
 def out_of_memory() -> Exception:
@@ -94,8 +117,41 @@ def inject(fault: str) -> None:
             setattr(importer, name, faulty)
 
 
+def run_program(module: str, *arguments: str) -> None:
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def run_fork(run: dict[str, Any]) -> None:
+    signal.alarm(MAX_SECONDS)  # a run that hangs is killed
+    out, err = (run["log"] or Path(run["folder"], name) for name in ("stdout", "stderr"))
+    for number, path, flags in ((0, os.devnull, os.O_RDONLY), (1, out, os.O_WRONLY), (2, err, os.O_WRONLY)):
+        os.dup2(os.open(path, flags), number)
+    for name, value in run["limits"].items():
+        resource.setrlimit(getattr(resource, name), (value, value))
+    for fault in run["faults"]:
+        inject(fault)
+    run_program(*run["command"])
+
+
+def serve() -> None:
+    for module in PRELOADED:
+        importlib.import_module(module)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            run_fork(json.loads(line))
+            return
+        print(child, flush=True)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[2])
-    for line in sys.argv.pop(1).splitlines():
-        inject(line)
-    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+    if len(sys.argv) == 1:
+        serve()
+    else:
+        for line in sys.argv[1].splitlines():
+            inject(line)
+        run_program(*sys.argv[2:])

@@ -1,4 +1,4 @@
-"""Entry points in processes that are forked off one which has imported the libraries: the other end of `forks.py`."""
+"""Start entry points in processes that are forked off one which has imported the libraries: the caller of `faulty.py`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pytest
 
 from tests.signals import reset_signals
 
-FORKS = Path(__file__).with_name("forks.py")
+FAULTY = Path(__file__).with_name("faulty.py")
 
 
 class Forked:
-    """A run of `forks.py` that has begun, with what `Run` uses of Popen."""
+    """A run of `faulty.py` that has begun, with what `Run` uses of Popen."""
 
     def __init__(self, program: subprocess.Popen[str], folder: Path, log: str | None) -> None:
         assert program.stdout is not None
@@ -55,7 +55,7 @@ class Forked:
 
 
 class Forks:
-    """The program `forks.py`, asked for one run after another."""
+    """The program `faulty.py`, asked for one run after another."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -83,7 +83,7 @@ class Forks:
 def forks() -> Iterator[Forks]:
     # Two threads: libraries with threads of their own crash in Python's shutdown.
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, str(FORKS)]
+    command = [sys.executable, str(FAULTY)]
     with subprocess.Popen(
         reset_signals(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:

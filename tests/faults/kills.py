@@ -1,4 +1,4 @@
-"""Kill commands at random moments and check what they leave; `test_kills.py` runs a short form of this program.
+"""Kill commands at random moments and check what they leave; `test_signals.py` runs a short form of this program.
 
     .venv/bin/python -m tests.faults.kills --kills 200 --seed 1 --work DIR [--only COMMAND...]
 
@@ -22,17 +22,23 @@ spite of the kill, as `predict` and `serve` do.
 from __future__ import annotations
 
 import argparse
+import gzip
+import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 import uuid
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -42,14 +48,25 @@ from pathlib import Path
 from typing import Final
 
 from algorithm.network.package import load_package
-from tests.faults.kill_inputs import Inputs, make_inputs
-from tests.faults.whole_files import is_whole, list_files
+from contract.errors import HecktorError
+from contract.images.volumes import read_volume
+from hecktor.cli import main as hecktor_main
+from rehearsal.phantoms.cohort import CohortOptions
+from rehearsal.phantoms.make import make_cohort
+from rehearsal.runners.client import request
+from tests.baseline.package import nnunet_results
+from tests.conftest import write_tiny_package
+from tests.convert.studies import StudyFolder
 
 ORPHAN_S: Final = 15.0
 RUN_VARIABLE: Final = "HECKTOR_KILLED_RUN"
 KINDS: Final = ("SIGKILL", "SIGTERM", "memory")
 MOMENTS: Final = ("start", "middle", "end", "training")
-TRAIN: Final = "train"
+TRAIN, SERVE = "train", "serve"
+FOLDS: Final = 2
+EPOCHS: Final = 3
+# A kill of a training comes up to so many seconds after the beginning of an epoch.
+MAX_SECONDS_OF_EPOCH: Final = 1.0
 # After so many kills a training is completed.
 MAX_KILLS_OF_A_TRAINING: Final = 4
 # A limit on memory is between these, uniform in its logarithm. With less, OpenBLAS, which NumPy and SciPy load, tries
@@ -59,128 +76,187 @@ MAX_LIMIT_BYTES: Final = 4 << 30
 MAX_SECONDS: Final = 1800
 
 
+# Files
+
+
+def list_files(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file by its path, without hidden files and folders."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    }
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether a JSON, HTML, image, archive or PyTorch file can be read; other files count as whole."""
+    name = path.name
+    try:
+        if name.endswith((".mha", ".nii.gz")):
+            read_volume(path)
+        elif name.endswith(".json"):
+            json.loads(path.read_text(encoding="utf-8"))
+        elif name.endswith(".html"):
+            return path.read_text(encoding="utf-8").rstrip().endswith("</html>")
+        elif name.endswith((".tar.gz", ".tgz")):
+            with tarfile.open(path) as archive:
+                for member in archive:
+                    if member.isfile() and (content := archive.extractfile(member)) is not None:
+                        content.read()
+        elif name.endswith(".gz"):
+            gzip.decompress(path.read_bytes())
+        elif name.endswith((".zip", ".npz", ".pth")):
+            with zipfile.ZipFile(path) as members:
+                return members.testzip() is None
+    except (HecktorError, OSError, ValueError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile):
+        return False
+    return True
+
+
+# Inputs and commands
+
+
+class Inputs:
+    """Small inputs of all commands below a folder, of one seed; each is made when it is first used."""
+
+    def __init__(self, root: Path, seed: int) -> None:
+        self.root, self.seed = root, seed
+
+    def _make(self, name: str, make: Callable[[Path], object]) -> Path:
+        """Make a folder, which gets its name when it is complete."""
+        folder, partial = self.root / name, self.root / f"partial-{name}"
+        if not folder.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            make(partial)
+            partial.rename(folder)
+        return folder
+
+    def _make_phantoms(self, name: str, layout: str, patients: int) -> Path:
+        options = CohortOptions(self.seed, ("CHUM", "MDA"), layout, "head_and_neck", 8, balanced=True)
+        return self._make(name, lambda folder: list(make_cohort(options, patients, folder, 1)))
+
+    @property
+    def cohort(self) -> Path:
+        return self._make_phantoms("cohort", "platform", 2)
+
+    @property
+    def release(self) -> Path:
+        return self._make_phantoms("release", "release", 6)
+
+    @property
+    def case(self) -> Path:
+        """The folder of the first patient's files."""
+        return min(self.cohort.glob("*/input"))
+
+    @property
+    def truth(self) -> Path:
+        return self.cohort / "ground_truth"
+
+    @property
+    def results(self) -> Path:
+        """Results of two teams."""
+
+        def evaluate(folder: Path) -> None:
+            for team in ("first", "second"):
+                shutil.copytree(self.truth, folder / "teams" / team, ignore=shutil.ignore_patterns("*.csv"))
+            for words in (EVALUATE, "rank {out} --output {out} --bootstraps 50"):
+                assert (
+                    hecktor_main([word.format(i=self, out=folder, teams=folder / "teams") for word in words.split()])
+                    == 0
+                )
+
+        return self._make("results", evaluate)
+
+    @property
+    def package(self) -> Path:
+        return self._make("package", write_tiny_package)
+
+    @property
+    def nnunet(self) -> Path:
+        dataset, spacing = nnunet_results.DATASET, nnunet_results.SPACING
+        folder = self._make("nnunet", lambda folder: nnunet_results.train_once(folder, dataset, spacing))
+        return next((folder / "results").glob("*/*"))
+
+    @property
+    def study(self) -> Path:
+        return self._make("study", lambda folder: StudyFolder(folder).add_ct_and_pet())
+
+
 @dataclass(frozen=True)
 class Command:
     """A command that is killed.
 
     Attributes:
         name: Name in the table.
-        build: Builds the arguments of Python from the inputs and the output folder.
+        words: Words after `python -m`, with the inputs (`i`) and the output folder (`out`).
         may_vary: Patterns of files that differ between two runs, such as logs: they only have to be readable.
         answers_early: Whether a killed run may leave other valid answers than a whole run.
         resumes: Whether an earlier run's files are continued, so that no run of other inputs comes before.
         refuses_output: Whether it refuses to run again where its output is complete. Its repetition starts in an empty
             folder, so it does not show what leftovers in the folder do.
-        calls_server: Whether it is a server that is called once.
-        tracebacks: Whether a worker of a library may print a traceback at SIGTERM.
     """
 
     name: str
-    build: Callable[[Inputs, Path], list[object]]
+    words: str
     may_vary: tuple[str, ...] = ()
     answers_early: bool = False
     resumes: bool = False
     refuses_output: bool = False
-    calls_server: bool = False
-    tracebacks: bool = False
 
 
-def hecktor(*arguments: object) -> list[object]:
-    return ["-m", "hecktor", *arguments]
+PREDICT: Final = "--input {i.case} --output {out} --model {i.package} --device cpu"
+EVALUATE: Final = "evaluate --task 1 --teams {teams} --ground-truth {i.truth} --output {out} --bootstraps 50"
+# The inputs are small, so that the start of Python is much of the time of a command.
+_COMMANDS: Final = (
+    Command("predict", f"hecktor predict --task 2 {PREDICT}", answers_early=True),
+    Command(SERVE, f"algorithm --task rfs {PREDICT} --serve", answers_early=True),
+    Command("evaluate", f"hecktor {EVALUATE}".replace("{teams}", "{i.results}/teams")),
+    Command("rank", "hecktor rank {i.results} --output {out} --latex --cases"),
+    Command(
+        "report",
+        "hecktor report --results {i.results} --cases --cohort {i.cohort} --output {out} --figures {out}/figures",
+    ),
+    Command(
+        "convert",
+        "hecktor convert dicom --input {i.study} --output {out}/CHUM-001",
+        resumes=True,
+        refuses_output=True,
+    ),
+    Command(
+        "phantoms",
+        "hecktor phantoms --patients 2 --seed {i.seed} --layout platform --head-and-neck-only --jobs 2 --output {out}",
+        resumes=True,
+    ),
+    Command("package", "hecktor package --nnunet {i.nnunet} --without-heads --output {out}/model.tar.gz"),
+    Command(
+        "submission",
+        "hecktor submission --package {i.package} --model-only --task 2 --phantom head_and_neck --output {out}",
+        may_vary=("*.json", "*.log", "*.std*", "README.md"),
+    ),
+    Command(
+        "phase",
+        "hecktor phase --task 1 --ground-truth {i.truth} --predictions {i.truth} --no-image --output {out}",
+        may_vary=("*.json", "*.std*", "README.md"),
+    ),
+    Command(
+        "rehearse",
+        "hecktor rehearse --process --task 2 --cases {i.cohort} --ground-truth {i.truth} --model {i.package} "
+        "--output {out} --jobs 2",
+        may_vary=("rehearsal.json", "metrics.json", "edition.json", "logs/*", "evaluation/*"),
+    ),
+    Command(
+        TRAIN,
+        "hecktor train all --release {i.release} --work {out}/work --output {out}/package --spacing-mm 9 9 9 "
+        f"--folds {FOLDS} --epochs {EPOCHS} --iterations 1 --jobs 1 --device cpu",
+        may_vary=("*",),
+        resumes=True,
+    ),
+)
+COMMANDS: Final = {command.name: command for command in _COMMANDS}
 
 
-def list_commands() -> dict[str, Command]:
-    """List the commands by name; their inputs are small, so that the start of Python is much of their time."""
-    commands = [
-        Command(
-            "predict",
-            lambda inputs, out: hecktor(
-                *("predict", "--task", 2, "--input", inputs.case / "input", "--output", out),
-                *("--model", inputs.package, "--device", "cpu"),
-            ),
-            answers_early=True,
-        ),
-        Command(
-            "serve",
-            lambda inputs, out: [
-                *("-m", "algorithm", "--task", "rfs", "--input", inputs.case / "input", "--output", out),
-                *("--model", inputs.package, "--device", "cpu", "--serve"),
-            ],
-            answers_early=True,
-            calls_server=True,
-        ),
-        Command(
-            "evaluate",
-            lambda inputs, out: hecktor(
-                *("evaluate", "--task", 1, "--teams", inputs.teams, "--ground-truth", inputs.reference),
-                *("--output", out, "--bootstraps", 100),
-            ),
-        ),
-        Command("rank", lambda inputs, out: hecktor("rank", inputs.results, "--output", out, "--latex", "--cases")),
-        Command(
-            "report",
-            lambda inputs, out: hecktor(
-                *("report", "--results", inputs.results, "--cases", "--cohort", inputs.cohort, "--output", out),
-                *("--figures", out / "figures"),
-            ),
-        ),
-        Command(
-            "convert",
-            lambda inputs, out: hecktor("convert", "dicom", "--input", inputs.study, "--output", out / "CHUM-001"),
-            resumes=True,
-            refuses_output=True,
-        ),
-        Command(
-            "phantoms",
-            lambda inputs, out: hecktor(
-                *("phantoms", "--patients", 2, "--seed", inputs.seed, "--layout", "platform", "--output", out),
-                *("--head-and-neck-only", "--jobs", 2),
-            ),
-            resumes=True,
-        ),
-        Command(
-            "package",
-            lambda inputs, out: hecktor(
-                "package", "--nnunet", inputs.nnunet, "--without-heads", "--output", out / "model.tar.gz"
-            ),
-        ),
-        Command(
-            "submission",
-            lambda inputs, out: hecktor(
-                *("submission", "--package", inputs.package, "--model-only", "--task", 2),
-                *("--phantom", "head_and_neck", "--output", out),
-            ),
-            may_vary=("*.json", "*.log", "*.std*", "README.md"),
-        ),
-        Command(
-            "phase",
-            lambda inputs, out: hecktor(
-                *("phase", "--task", 1, "--ground-truth", inputs.reference, "--predictions", inputs.reference),
-                *("--no-image", "--output", out),
-            ),
-            may_vary=("*.json", "*.std*", "README.md"),
-        ),
-        Command(
-            "rehearse",
-            lambda inputs, out: hecktor(
-                *("rehearse", "--process", "--task", 2, "--cases", inputs.cohort, "--ground-truth", inputs.reference),
-                *("--model", inputs.package, "--output", out, "--jobs", 2),
-            ),
-            may_vary=("rehearsal.json", "metrics.json", "edition.json", "logs/*", "evaluation/*"),
-        ),
-        Command(
-            TRAIN,
-            lambda inputs, out: hecktor(
-                *("train", "all", "--release", inputs.release, "--work", out / "work"),
-                *("--output", out / "package", "--spacing-mm", 9, 9, 9, "--folds", 2, "--epochs", 6),
-                *("--iterations", 4, "--jobs", 1, "--device", "cpu"),
-            ),
-            may_vary=("*",),
-            resumes=True,
-            tracebacks=True,
-        ),
-    ]
-    return {command.name: command for command in commands}
+# Kills
 
 
 @dataclass
@@ -188,16 +264,13 @@ class Kill:
     """A kill as it was planned, and what it left.
 
     Attributes:
-        number: Number of the kill.
-        command: Name of the command.
         kind: `SIGKILL`, `SIGTERM` or `memory`.
-        fraction: Moment as a fraction of the time of a whole run, or of the time of the networks' training; for
-            `memory` the limit, from the smallest (0) to the largest (1).
+        fraction: Moment as a fraction of the time of a whole run, or of the epochs that are left to train; for `memory`
+            the limit, from the smallest (0) to the largest (1).
         moment: Part of the run; `-` for `memory`.
         over_earlier: Whether the folder held the result of another run.
         status: Exit status of the killed process; None before the kill.
         problems: What was wrong afterwards.
-        leftovers: Number of hidden temporary files after the repetition.
     """
 
     number: int
@@ -208,7 +281,6 @@ class Kill:
     over_earlier: bool
     status: int | None = None
     problems: list[str] = field(default_factory=list)
-    leftovers: int = 0
 
 
 def plan_kill(seed: int, number: int, commands: Sequence[str]) -> Kill:
@@ -225,23 +297,20 @@ def plan_kill(seed: int, number: int, commands: Sequence[str]) -> Kill:
 
 
 @dataclass(frozen=True)
-class Reference:
-    """A whole run: its files by path, its seconds, and when the networks' training begins and ends."""
-
-    files: dict[str, str]
-    seconds: float
-    training_s: tuple[float, float] = (0.0, 0.0)
-
-
-@dataclass(frozen=True)
 class Ended:
-    """End of a run: exit status (None if it hangs), stderr, seconds and processes that outlived it."""
+    """End of a run.
 
-    status: int | None
-    stderr: str
-    seconds: float
-    orphans: tuple[str, ...]
-    training_s: tuple[float, float] = (0.0, 0.0)
+    Attributes:
+        status: Exit status; None if the run hangs.
+        files: Digests of the files by path.
+        orphans: Processes that outlived the run.
+    """
+
+    status: int | None = None
+    stderr: str = ""
+    seconds: float = 0.0
+    files: dict[str, str] = field(default_factory=dict)
+    orphans: Sequence[str] = ()
 
 
 class Harness:
@@ -250,58 +319,52 @@ class Harness:
     def __init__(self, work: Path) -> None:
         self.work = work
         # Of these seeds the first two patients are comparable in their follow-up.
-        self.new = make_inputs(work / "new", 8)
+        self.inputs = {"new": Inputs(work / "new", 8), "old": Inputs(work / "old", 18)}
         # Kills of the training in the output folder, which is not complete yet.
         self.training_kills: list[Kill] = []
 
-    def find_reference(self, command: Command, inputs: Inputs, name: str) -> Reference:
-        """Make a whole run of a command, or read the stored one."""
+    def find_reference(self, command: Command, name: str) -> Ended:
+        """Make a whole run of a command with the new or old inputs, or read the stored run."""
         folder = self.work / "references" / f"{command.name}-{name}"
         stored = folder.with_suffix(".json")
         if stored.is_file():
-            content = json.loads(stored.read_text())
-            return Reference(**{**content, "training_s": tuple(content["training_s"])})
+            return Ended(**json.loads(stored.read_text()))
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        ended = self.run(command, inputs, folder)
+        ended = self.run(command, self.inputs[name], folder)
         if ended.status != 0 or ended.orphans:
             raise SystemExit(f"{command.name} without a kill: status {ended.status}, {ended.orphans}\n{ended.stderr}")
-        reference = Reference(list_files(folder), ended.seconds, ended.training_s)
-        stored.write_text(json.dumps(asdict(reference)))
-        return reference
+        stored.write_text(json.dumps(asdict(ended)))
+        return ended
 
     def run(
         self,
         command: Command,
         inputs: Inputs,
         output: Path,
-        stop: Callable[[subprocess.Popen[str]], None] = lambda _: None,
-        limit_bytes: int | None = None,
+        stop: Callable[[subprocess.Popen[bytes]], None] = lambda _: None,
+        limit: str = "",
     ) -> Ended:
-        """Run a command to its end; `stop` ends it, `limit_bytes` limits its memory."""
-        run_id = uuid.uuid4().hex
-        arguments = [str(argument) for argument in command.build(inputs, output)]
-        port = find_free_port()
-        if command.calls_server:
-            arguments += ["--port", str(port)]
-        limit = "" if limit_bytes is None else f"ulimit -d {limit_bytes // 1024}; "
+        """Run a command to its end; `stop` ends it, `limit` is a shell command that limits its memory."""
+        run_id, port = uuid.uuid4().hex, find_free_port()
+        words = [word.format(i=inputs, out=output) for word in command.words.split()]
+        if command.name == SERVE:
+            words += ["--port", str(port)]
         start_s = time.monotonic()
         # A file instead of a pipe: an orphan would keep a pipe open.
         log = self.work / "stderr"
         with log.open("w") as stderr:
             process = subprocess.Popen(
-                ["/bin/sh", "-c", f'{limit}exec "$@"', "sh", sys.executable, *arguments],
+                ["/bin/sh", "-c", f'{limit}exec "$@"', "sh", sys.executable, "-m", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
-                text=True,
                 env={**os.environ, RUN_VARIABLE: run_id, "OMP_NUM_THREADS": "1"},
                 start_new_session=True,
             )
-        training = TrainingWatch(output, start_s) if command.name == TRAIN else None
         stopper = threading.Thread(target=stop, args=(process,), daemon=True)
         stopper.start()
-        if command.calls_server:
+        if command.name == SERVE:
             call_server(process, port)
         try:
             status = process.wait(MAX_SECONDS)
@@ -309,89 +372,75 @@ class Harness:
             status = None
         seconds = time.monotonic() - start_s
         stopper.join(1)
-        spans = training.end() if training is not None else (0.0, 0.0)
-        return Ended(status, log.read_text(errors="replace"), seconds, end_orphans(run_id), spans)
+        orphans = end_orphans(run_id)
+        return Ended(status, log.read_text(errors="replace"), seconds, list_files(output), orphans)
 
-    def kill(self, kill: Kill, command: Command) -> None:
+    def kill(self, kill: Kill) -> None:
         """Do a planned kill, and add what it left."""
-        reference = self.find_reference(command, self.new, "new")
+        command, output = COMMANDS[kill.command], self.work / "runs" / kill.command
+        # All files of a training may vary, so that its kills while networks train need no whole run.
+        reference = Ended() if kill.moment == "training" else self.find_reference(command, "new")
         kill.over_earlier = kill.over_earlier and not command.resumes
-        earlier = None
-        if kill.over_earlier:
-            earlier = self.find_reference(command, make_inputs(self.work / "old", 18), "old")
-        output = self.find_output(command)
+        earlier = self.find_reference(command, "old") if kill.over_earlier else Ended()
         if command.name != TRAIN or not self.training_kills:
             shutil.rmtree(output, ignore_errors=True)
             output.mkdir(parents=True)
         if kill.over_earlier:
             shutil.copytree(self.work / "references" / f"{command.name}-old", output, dirs_exist_ok=True)
-        stop = plan_stop(kill, reference, output)
-        limit = None
+        limit = ""
         if kill.kind == "memory":
-            limit = int(MIN_LIMIT_BYTES * (MAX_LIMIT_BYTES / MIN_LIMIT_BYTES) ** kill.fraction)
-        ended = self.run(command, self.new, output, stop, limit)
+            limit_bytes = MIN_LIMIT_BYTES * (MAX_LIMIT_BYTES / MIN_LIMIT_BYTES) ** kill.fraction
+            limit = f"ulimit -d {int(limit_bytes) // 1024}; "
+        ended = self.run(command, self.inputs["new"], output, plan_stop(kill, reference.seconds, output), limit)
         kill.status = ended.status
         kill.problems += [f"orphan: {text}" for text in ended.orphans]
-        if "Traceback" in ended.stderr and kill.kind == "SIGTERM" and not command.tracebacks:
+        # A worker of a library may print a traceback while it trains.
+        if "Traceback" in ended.stderr and kill.kind == "SIGTERM" and command.name != TRAIN:
             kill.problems.append(f"traceback: {ended.stderr.strip().splitlines()[-1][:120]}")
-        kill.problems += self.check_files(command, output, reference, earlier)
+        kill.problems += check_files(command, output, ended, reference, earlier)
         if command.name == TRAIN:
             self.training_kills.append(kill)
             if kill.status != 0 and len(self.training_kills) < MAX_KILLS_OF_A_TRAINING:
                 return
-        self.repeat(kill, command)
+        self.repeat(kill, reference)
 
-    def find_output(self, command: Command) -> Path:
-        return self.work / "runs" / command.name
-
-    def check_files(self, command: Command, output: Path, reference: Reference, earlier: Reference | None) -> list[str]:
-        """Return the problems of the visible files of a killed run."""
-        problems = []
-        old_files = {} if earlier is None else earlier.files
-        origins = set()
-        for name, digest in list_files(output).items():
-            if old_files.get(name) != reference.files.get(name) and not is_variable(command, name):
-                if digest == reference.files.get(name):
-                    origins.add("new")
-                    continue
-                if digest == old_files.get(name):
-                    origins.add("old")
-                    continue
-            elif digest == reference.files.get(name):
-                continue
-            varies = command.answers_early or is_variable(command, name)
-            if not varies or not is_whole(output / name):
-                problems.append(f"damaged: {name}")
-        if origins == {"new", "old"} and not command.answers_early:
-            problems.append("mixed: files of two runs")
-        return problems
-
-    def repeat(self, kill: Kill, command: Command) -> None:
+    def repeat(self, kill: Kill, reference: Ended) -> None:
         """Run a killed command again and compare its files with the reference; complete a training."""
-        reference, output = self.find_reference(command, self.new, "new"), self.find_output(command)
-        if command.name == TRAIN:
-            self.training_kills = []
+        command, output = COMMANDS[kill.command], self.work / "runs" / kill.command
         if command.refuses_output:  # What is there is whole, as was checked.
             shutil.rmtree(output)
             output.mkdir()
-        again = self.run(command, self.new, output)
+        again = self.run(command, self.inputs["new"], output)
         if again.status != 0:
             last = again.stderr.strip().splitlines()[-1:]
             kill.problems.append(f"repeat: status {again.status}, {''.join(last)[:200]}")
-            return
-        kill.problems += [f"orphan: {text}" for text in again.orphans]
-        files = list_files(output)
-        names = Counter(anonymise(name) for name in files)
-        expected = Counter(anonymise(name) for name in reference.files)
-        if command.name != TRAIN and names != expected:
-            kill.problems.append(f"repeat: other files {sorted((names - expected) + (expected - names))[:3]}")
-        differ = [name for name, digest in files.items() if not is_variable(command, name)]
-        differ = [name for name in differ if files[name] != reference.files.get(name)]
-        kill.problems += [f"repeat: {name} differs" for name in differ[:3]]
-        kill.problems += [f"damaged: {name}" for name in files if not is_whole(output / name)]
-        if command.name == TRAIN:
+        elif command.name == TRAIN:
             load_package(output / "package")  # checks all files against the manifest
-        kill.leftovers = sum(path.name.startswith(".") for path in output.rglob("*"))
+        else:
+            names, expected = (Counter(map(anonymise, run.files)) for run in (again, reference))
+            other = (names - expected) + (expected - names)
+            kill.problems += [f"repeat: other file {name}" for name in sorted(other)[:3]]
+            differ = [name for name, digest in again.files.items() if digest != reference.files.get(name)]
+            kill.problems += [f"repeat: {name} differs" for name in differ if not is_variable(command, name)][:3]
+        kill.problems += [f"orphan: {text}" for text in again.orphans]
+        kill.problems += [f"damaged: {name}" for name in again.files if not is_whole(output / name)]
+        if command.name == TRAIN:
+            self.training_kills = []
+
+
+def check_files(command: Command, output: Path, ended: Ended, reference: Ended, earlier: Ended) -> list[str]:
+    """Return the problems of the visible files of a killed run."""
+    problems, origins = [], set()
+    for name, digest in ended.files.items():
+        varies, new, old = is_variable(command, name), reference.files.get(name), earlier.files.get(name)
+        if digest in (new, old):
+            if new != old and not varies:
+                origins.add("new" if digest == new else "old")
+        elif not (varies or command.answers_early) or not is_whole(output / name):
+            problems.append(f"damaged: {name}")
+    if len(origins) == 2 and not command.answers_early:
+        problems.append("mixed: files of two runs")
+    return problems
 
 
 def is_variable(command: Command, name: str) -> bool:
@@ -404,55 +453,43 @@ def anonymise(name: str) -> str:
     return "/".join("ID" if len(part) >= 36 and part.count("-") >= 4 else part for part in name.split("/"))
 
 
-def plan_stop(kill: Kill, reference: Reference, output: Path) -> Callable[[subprocess.Popen[str]], None]:
-    """Return the function that sends the signal; a kill by memory sends nothing."""
-    if kill.kind == "memory":
-        return lambda _: None
-    number = signal.Signals[kill.kind]
-    start_s, end_s = reference.training_s if kill.moment == "training" else (0.0, reference.seconds)
+def plan_stop(kill: Kill, seconds: float, output: Path) -> Callable[[subprocess.Popen[bytes]], None]:
+    """Return the function that sends the signal; a kill by memory sends nothing.
 
-    def stop(process: subprocess.Popen[str]) -> None:
+    Args:
+        kill: The kill.
+        seconds: Time of a whole run.
+        output: Output folder of a training.
+    """
+
+    def wait(process: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> None:
+        while process.poll() is None and not is_over():
+            time.sleep(0.03)
+
+    def stop(process: subprocess.Popen[bytes]) -> None:
+        delay_s = kill.fraction * seconds
         if kill.moment == "training":
-            while process.poll() is None and not find_training(output, finished=False):
-                time.sleep(0.05)
-        deadline_s = time.monotonic() + kill.fraction * (end_s - start_s)
-        while process.poll() is None and time.monotonic() < deadline_s:
-            time.sleep(0.01)
+            logs, epochs = count_epochs(output)
+            target = epochs + kill.fraction * (FOLDS * EPOCHS - epochs)
+            # A training that continues writes a new log, and may repeat epochs.
+            wait(process, lambda: count_epochs(output) >= (logs + 1, int(target)))
+            wait(process, lambda: count_epochs(output)[1] >= int(target))
+            delay_s = target % 1 * MAX_SECONDS_OF_EPOCH
+        end_s = time.monotonic() + delay_s
+        wait(process, lambda: time.monotonic() >= end_s)
         with suppress(ProcessLookupError):
-            process.send_signal(number)
+            process.send_signal(signal.Signals[kill.kind])
 
-    return stop
-
-
-def find_training(output: Path, *, finished: bool) -> bool:
-    """Return whether a network trains, or whether all networks are trained."""
-    folds = [path for path in output.glob("work/**/fold_[01]") if path.is_dir()]
-    done = [path for path in folds if (path / "checkpoint_final.pth").is_file()]
-    return len(done) == 2 if finished else len(done) < 2 and any(any(path.glob("training_log*")) for path in folds)
+    return (lambda _: None) if kill.kind == "memory" else stop
 
 
-class TrainingWatch:
-    """Notes when the first network begins to train and when the last one ends, in seconds from the start."""
-
-    def __init__(self, output: Path, start_s: float) -> None:
-        self._output = output
-        self._start_s = start_s
-        self._times: dict[str, float] = {}
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def _watch(self) -> None:
-        while not self._is_over.wait(0.1):
-            for name, finished in (("begin", False), ("end", True)):
-                if name not in self._times and find_training(self._output, finished=finished):
-                    self._times[name] = time.monotonic() - self._start_s
-
-    def end(self) -> tuple[float, float]:
-        self._is_over.set()
-        self._thread.join()
-        begin = self._times.get("begin", 0.0)
-        return begin, self._times.get("end", begin)
+def count_epochs(output: Path) -> tuple[int, int]:
+    """Return how many logs the networks' training has written, and how many epochs of all folds have begun."""
+    logs = list(output.glob("work/**/fold_*/training_log*"))
+    begun = {
+        (log.parent, epoch) for log in logs for epoch in re.findall(r"Epoch (\d+)", log.read_text(errors="replace"))
+    }
+    return len(logs), len(begun)
 
 
 def find_free_port() -> int:
@@ -460,10 +497,8 @@ def find_free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def call_server(process: subprocess.Popen[str], port: int) -> None:
+def call_server(process: subprocess.Popen[bytes], port: int) -> None:
     """Call a server once when it is ready, then end it; do nothing after its end."""
-    from rehearsal.runners.client import request
-
     while process.poll() is None:
         if request("GET", "/health", port, 10)["status"] == 200:
             request("POST", "/invoke", port, MAX_SECONDS)
@@ -487,14 +522,13 @@ def end_orphans(run_id: str) -> tuple[str, ...]:
 def find_processes(run_id: str) -> dict[int, str]:
     """Find the command lines of the processes that have the run's variable."""
     processes = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with suppress(OSError):
-                if f"{RUN_VARIABLE}={run_id}".encode() in (folder / "environ").read_bytes():
-                    words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-                    if state != "Z":
-                        processes[int(folder.name)] = words[:160]
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"{RUN_VARIABLE}={run_id}".encode() in (folder / "environ").read_bytes():
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+                if state != "Z":
+                    processes[int(folder.name)] = words[:160]
     return processes
 
 
@@ -503,18 +537,13 @@ def format_table(kills: Iterable[Kill]) -> str:
     rows: dict[str, Counter[str]] = {}
     for kill in kills:
         counts = rows.setdefault(kill.command, Counter())
-        counts[kill.moment] += 1
-        counts[kill.kind] += 1
+        counts.update([kill.moment, kill.kind])
         counts["status 0"] += kill.status == 0
         counts["problems"] += bool(kill.problems)
-        counts["leftovers"] += bool(kill.leftovers)
-    columns = (*MOMENTS, *KINDS, "status 0", "problems", "leftovers")
+    columns = (*MOMENTS, *KINDS, "status 0", "problems")
+    rows = dict(sorted(rows.items())) | {"all": sum(rows.values(), Counter())}
     lines = [f"{'command':<12}" + "".join(f"{column:>11}" for column in columns)]
-    totals: Counter[str] = Counter()
-    for name, counts in sorted(rows.items()):
-        lines.append(f"{name:<12}" + "".join(f"{counts[column]:>11}" for column in columns))
-        totals.update(counts)
-    lines.append(f"{'all':<12}" + "".join(f"{totals[column]:>11}" for column in columns))
+    lines += [f"{name:<12}" + "".join(f"{counts[column]:>11}" for column in columns) for name, counts in rows.items()]
     return "\n".join(lines)
 
 
@@ -528,36 +557,31 @@ def read_kills(path: Path) -> dict[int, Kill]:
     return kills
 
 
-def log_kill(path: Path, kill: Kill) -> None:
-    """Append a kill to the log."""
-    with path.open("a") as log:
-        log.write(json.dumps(asdict(kill)) + "\n")
-
-
 def run_kills(kills: int, seed: int, work: Path, only: Sequence[str]) -> list[Kill]:
     """Do all kills that are not in `kills.jsonl` yet, and return all of them."""
     work.mkdir(parents=True, exist_ok=True)
-    commands = {name: command for name, command in list_commands().items() if not only or name in only}
-    path = work / "kills.jsonl"
-    done = read_kills(path)
-    harness = Harness(work)
+    names, path = sorted(set(only) or COMMANDS), work / "kills.jsonl"
+    done, harness = read_kills(path), Harness(work)
+
+    def log(kill: Kill, text: str) -> None:
+        done[kill.number] = kill
+        with path.open("a") as lines:
+            lines.write(json.dumps(asdict(kill)) + "\n")
+        print(f"{kill.number}: {kill.command} {text}: {'; '.join(kill.problems) or 'nothing wrong'}", flush=True)
+
     for number in range(kills):
-        kill = plan_kill(seed, number, sorted(commands))
+        kill = plan_kill(seed, number, names)
         if number in done:
             if (done[number].command, done[number].fraction) != (kill.command, kill.fraction):
                 raise SystemExit(f"{path}: found kills of another --seed or --only, expected another --work")
             continue
-        harness.kill(kill, commands[kill.command])
-        done[number] = kill
-        log_kill(path, kill)
-        text = "; ".join(kill.problems) or "nothing wrong"
+        harness.kill(kill)
         where = f"{kill.moment} {kill.fraction:.2f}{' over an earlier run' * kill.over_earlier}"
-        print(f"{number}: {kill.command} {kill.kind} {where}, status {kill.status}: {text}", flush=True)
+        log(kill, f"{kill.kind} {where}, status {kill.status}")
     if harness.training_kills:
         kill = harness.training_kills[-1]
-        harness.repeat(kill, commands[TRAIN])
-        log_kill(path, kill)
-        print(f"{kill.number}: {TRAIN} completed: {'; '.join(kill.problems) or 'nothing wrong'}", flush=True)
+        harness.repeat(kill, Ended())
+        log(kill, "completed")
     return [done[number] for number in range(kills)]
 
 
@@ -567,7 +591,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=20, help="number of kills (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of commands and moments (default: %(default)s)")
     parser.add_argument("--work", type=Path, required=True, help="folder of inputs, runs and kills.jsonl")
-    parser.add_argument("--only", nargs="+", default=[], choices=sorted(list_commands()), help="only these commands")
+    parser.add_argument("--only", nargs="+", default=[], choices=sorted(COMMANDS), help="only these commands")
     options = parser.parse_args(argv)
     kills = run_kills(options.kills, options.seed, options.work.resolve(), options.only)
     print(format_table(kills))

@@ -1,9 +1,9 @@
-"""Unusual scans of one phantom: cropped, turned, stored or scaled in ways that users send."""
+"""Change the scans of one phantom: crop, turn, store or scale them in ways that users send."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,57 +11,38 @@ from scipy.spatial.transform import Rotation
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from rehearsal.phantoms.body import BLADDER_BOTTOM, BRAIN_BOTTOM, BRAIN_TOP, LIVER_TOP, LUNG_APEX
+from rehearsal.phantoms.body import BLADDER_BOTTOM, BRAIN_TOP
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, coarsen_protocol, make_case
 from rehearsal.phantoms.rendering import Rendered, render
 from tests.rehearsal.phantoms import rearranged
 
 SEED, INDEX = 31, 30
-# Anatomical heights.
-TEETH, CHIN, SHOULDERS = -22.0, -40.0, -230.0
-# Bq/ml of SUV 1: 300 MBq in 75 kg.
-BQ_PER_ML = 4000.0
-LARGEST_INT16 = 32767
-
-
-@dataclass(frozen=True)
-class OddScan:
-    """CT, PET and reference mask on the CT's grid."""
-
-    ct: Volume
-    pet: Volume
-    mask: Volume
-
-    @classmethod
-    def from_rendered(cls, rendered: Rendered) -> OddScan:
-        return cls(rendered.ct, rendered.pet, rendered.mask)
-
-    def as_rendered(self) -> Rendered:
-        return Rendered(self.ct, self.pet, self.mask, None, None)
+# The CT has pixels larger by this factor, and slices of this thickness.
+COARSENING, SLICE_MM = 8, 4.0
+# Anatomical height of the shoulders.
+SHOULDERS = -230.0
 
 
 @cache
-def make_phantom(coarsening: int = 1) -> PhantomCase:
+def make_phantom() -> PhantomCase:
     """Make a patient who is scanned from above the head to the hips."""
     case = make_case(SEED, INDEX, CENTRES, "whole_body")
-    protocol = coarsen_protocol(case.protocol, coarsening)
+    protocol = coarsen_protocol(case.protocol, COARSENING)
     low, high = case.frame.height_mm(BLADDER_BOTTOM) - 30, case.frame.height_mm(BRAIN_TOP) + 30
-    ct = _slices(protocol.ct, low, high, 4.0 if coarsening >= 4 else protocol.ct.spacing_mm[2])
-    pet = _slices(protocol.pet, low, high, protocol.pet.spacing_mm[2])
-    protocol = replace(protocol, ct=ct, pet=pet, planning=None, dose=None)
-    return replace(case, protocol=protocol)
 
+    def cover(grid: Geometry, slice_mm: float) -> Geometry:
+        size, spacing = (*grid.size[:2], int((high - low) / slice_mm) + 1), (*grid.spacing_mm[:2], slice_mm)
+        return Geometry(size, spacing, (*grid.origin_mm[:2], low))
 
-def _slices(grid: Geometry, low: float, high: float, thickness: float) -> Geometry:
-    (columns, rows, _), (across, along, _), (x, y, _) = grid.size, grid.spacing_mm, grid.origin_mm
-    return Geometry((columns, rows, int((high - low) / thickness) + 1), (across, along, thickness), (x, y, low))
+    ct, pet = cover(protocol.ct, SLICE_MM), cover(protocol.pet, protocol.pet.spacing_mm[2])
+    return replace(case, protocol=replace(protocol, ct=ct, pet=pet, planning=None, dose=None))
 
 
 @cache
-def render_whole_body(coarsening: int = 1) -> OddScan:
+def render_body() -> Rendered:
     """Render the patient from above the head to the hips."""
-    return OddScan.from_rendered(render(make_phantom(coarsening)))
+    return render(make_phantom())
 
 
 def height_mm(anatomical: float) -> float:
@@ -69,12 +50,20 @@ def height_mm(anatomical: float) -> float:
     return make_phantom().frame.height_mm(anatomical)
 
 
-def crop_heights(scan: OddScan, low_mm: float, high_mm: float) -> OddScan:
+def render_neck() -> Rendered:
+    return crop_heights(render_body(), height_mm(SHOULDERS), np.inf)
+
+
+def change_volumes(scan: Rendered, change: Callable[[Volume], Volume]) -> Rendered:
+    return replace(scan, ct=change(scan.ct), pet=change(scan.pet), mask=change(scan.mask))
+
+
+def crop_heights(scan: Rendered, low_mm: float, high_mm: float) -> Rendered:
     """Crop a scan to the slices whose centres lie between two heights."""
-    return OddScan(*(_crop_heights(volume, low_mm, high_mm) for volume in (scan.ct, scan.pet, scan.mask)))
+    return change_volumes(scan, lambda volume: crop_volume(volume, low_mm, high_mm))
 
 
-def _crop_heights(volume: Volume, low_mm: float, high_mm: float) -> Volume:
+def crop_volume(volume: Volume, low_mm: float, high_mm: float) -> Volume:
     grid = volume.geometry
     z = grid.origin_mm[2] + grid.spacing_mm[2] * np.arange(grid.size[2])
     inside = np.flatnonzero((z >= low_mm) & (z <= high_mm))
@@ -83,113 +72,74 @@ def _crop_heights(volume: Volume, low_mm: float, high_mm: float) -> Volume:
     return Volume(volume.array[first : first + count].copy(), part)
 
 
-def turn_prone(scan: OddScan, *, labelled: bool) -> OddScan:
+def end_pet(anatomical: float) -> Rendered:
+    """Cut the PET off above an anatomical height."""
+    neck = render_neck()
+    return replace(neck, pet=crop_volume(neck.pet, -np.inf, height_mm(anatomical)))
+
+
+def turn_prone(*, labelled: bool) -> Rendered:
     """Turn the patient face down, with another table; the headers say prone if `labelled`, otherwise supine."""
-    turned = rearranged.turn_prone(scan.as_rendered(), np.random.default_rng(1 if labelled else 0))
-    return OddScan.from_rendered(turned)
+    return rearranged.turn_prone(render_neck(), np.random.default_rng(1 if labelled else 0))
 
 
-def tilt_grids(scan: OddScan, degrees: float = 20.0) -> OddScan:
+def tilt_grids(degrees: float) -> Rendered:
     """Render both images on grids that are tilted about the x axis."""
-    return OddScan.from_rendered(rearranged.tilt(scan.as_rendered(), make_rotation(degrees), with_pet=True))
+    rotation = Rotation.from_euler("x", degrees, degrees=True).as_matrix()
+    return rearranged.tilt(render_neck(), rotation, with_pet=True)
 
 
-def make_rotation(degrees: float) -> np.ndarray:
-    """Return a rotation about the x axis."""
-    return Rotation.from_euler("x", degrees, degrees=True).as_matrix()
-
-
-def thicken_slices(scan: OddScan, slices: int) -> OddScan:
+def thicken_slices(slices: int) -> Rendered:
     """Average so many slices of the CT and take the upper one of the mask; the PET stays."""
-    depth = scan.ct.geometry.size[2] // slices * slices
-    columns, rows, _ = scan.ct.geometry.size
+    scan = render_neck()
+    columns, rows, depth = scan.ct.geometry.size
+    depth = depth // slices * slices
     across, along, thickness = scan.ct.geometry.spacing_mm
     x, y, z = scan.ct.geometry.origin_mm
-    placement = (across, along, thickness * slices), (x, y, z + (slices - 1) / 2 * thickness)
-    grid = Geometry((columns, rows, depth // slices), *placement)
+    origin = x, y, z + (slices - 1) / 2 * thickness
+    grid = Geometry((columns, rows, depth // slices), (across, along, thickness * slices), origin)
     ct = scan.ct.array[:depth].reshape(-1, slices, rows, columns).mean(1).astype(np.int16)
     mask = scan.mask.array[:depth].reshape(-1, slices, rows, columns).max(1)
-    return OddScan(Volume(ct, grid), scan.pet, Volume(mask, grid))
+    return replace(scan, ct=Volume(ct, grid), mask=Volume(mask, grid))
 
 
-def store_sagittally(scan: OddScan) -> OddScan:
+def store_sagittally() -> Rendered:
     """Store the axes in the order (y, z, x)."""
-    stored = (rearranged.reorder(volume, (1, 2, 0), (False, False, False)) for volume in (scan.ct, scan.pet, scan.mask))
-    return OddScan(*stored)
+    return change_volumes(render_neck(), lambda volume: rearranged.reorder(volume, (1, 2, 0), (False, False, False)))
 
 
-def change_pet(scan: OddScan, change: Callable[[np.ndarray], np.ndarray]) -> OddScan:
-    """Change the PET's values."""
-    return replace(scan, pet=Volume(change(scan.pet.array), scan.pet.geometry))
+def change_pet(change: Callable[[np.ndarray], np.ndarray]) -> Rendered:
+    neck = render_neck()
+    return replace(neck, pet=Volume(change(neck.pet.array), neck.pet.geometry))
 
 
-def change_ct(scan: OddScan, change: Callable[[np.ndarray], np.ndarray]) -> OddScan:
-    """Change the CT's values."""
-    return replace(scan, ct=Volume(change(scan.ct.array), scan.ct.geometry))
+def change_ct(change: Callable[[np.ndarray], np.ndarray]) -> Rendered:
+    neck = render_neck()
+    return replace(neck, ct=Volume(change(neck.ct.array), neck.ct.geometry))
 
 
-def end_pet(scan: OddScan, high_mm: float) -> OddScan:
-    """Cut the PET off above a height."""
-    return replace(scan, pet=_crop_heights(scan.pet, -np.inf, high_mm))
-
-
-def pad_ct(scan: OddScan, hu: int) -> OddScan:
+def pad_ct(hu: int) -> Rendered:
     """Pad the CT outside its circular field of view and by ten slices above and below."""
-    depth, rows, columns = scan.ct.array.shape
+    scan = render_neck()
+    columns, rows, depth = scan.ct.geometry.size
     y, x = np.ogrid[:rows, :columns]
     outside = (x - (columns - 1) / 2) ** 2 + (y - (rows - 1) / 2) ** 2 > (min(rows, columns) / 2) ** 2
-    array = np.where(outside, np.int16(hu), scan.ct.array)
-    ends = ((10, 10), (0, 0), (0, 0))
     x0, y0, z0 = scan.ct.geometry.origin_mm
-    step = scan.ct.geometry.spacing_mm[2]
-    grid = replace(scan.ct.geometry, size=(columns, rows, depth + 20), origin_mm=(x0, y0, z0 - 10 * step))
-    ct = Volume(np.pad(array, ends, constant_values=hu), grid)
-    return OddScan(ct, scan.pet, Volume(np.pad(scan.mask.array, ends), grid))
+    origin = x0, y0, z0 - 10 * scan.ct.geometry.spacing_mm[2]
+    grid = replace(scan.ct.geometry, size=(columns, rows, depth + 20), origin_mm=origin)
+    ends = ((10, 10), (0, 0), (0, 0))
+    ct = np.pad(np.where(outside, np.int16(hu), scan.ct.array), ends, constant_values=hu)
+    return replace(scan, ct=Volume(ct, grid), mask=Volume(np.pad(scan.mask.array, ends), grid))
 
 
-def list_odd_scans(coarsening: int) -> dict[str, Callable[[], OddScan]]:
-    """List functions that make unusual scans, by name.
+def split_pixels(parts: int) -> Rendered:
+    """Split each pixel of a whole body's CT into `parts` x `parts`."""
+    scan = render_body()
+    (columns, rows, slices), (across, along, thickness) = scan.ct.geometry.size, scan.ct.geometry.spacing_mm
+    x, y, z = scan.ct.geometry.origin_mm
+    shift = (parts - 1) / (2 * parts)
+    origin = x - across * shift, y - along * shift, z
+    grid = Geometry((columns * parts, rows * parts, slices), (across / parts, along / parts, thickness), origin)
 
-    A coarse CT has pixels larger by `coarsening`; from a factor of 4, slices of 4 mm.
-    """
-
-    def body() -> OddScan:
-        return render_whole_body(coarsening)
-
-    def neck() -> OddScan:
-        return crop_heights(body(), height_mm(SHOULDERS), np.inf)
-
-    brain_mm = height_mm(BRAIN_BOTTOM)
-    cropped = {
-        "whole body": body,
-        "head and neck": neck,
-        "abdomen": lambda: crop_heights(body(), height_mm(BLADDER_BOTTOM), height_mm(LIVER_TOP)),
-        "cut at the mandible": lambda: crop_heights(neck(), -np.inf, height_mm(TEETH)),
-        "cut at the skull base": lambda: crop_heights(neck(), -np.inf, brain_mm),
-        "20 mm of brain": lambda: crop_heights(neck(), -np.inf, brain_mm + 20),
-        "PET ends at the chin": lambda: end_pet(neck(), height_mm(CHIN)),
-        "PET ends at the lungs": lambda: end_pet(neck(), height_mm(LUNG_APEX)),
-    }
-    placed = {
-        "prone, header says prone": lambda: turn_prone(neck(), labelled=True),
-        "prone, header says supine": lambda: turn_prone(neck(), labelled=False),
-        "oblique by 20 degrees": lambda: tilt_grids(neck(), 20),
-        "slices of 12 mm": lambda: thicken_slices(neck(), round(12 / neck().ct.geometry.spacing_mm[2])),
-        "stored sagittally": lambda: store_sagittally(neck()),
-    }
-    scaled = {
-        "PET in Bq/ml": lambda: change_pet(neck(), lambda suv: suv * BQ_PER_ML),
-        "PET in kBq/ml": lambda: change_pet(neck(), lambda suv: suv * BQ_PER_ML / 1000),
-        "PET in Bq/ml, 16 bits": lambda: change_pet(neck(), _as_int16),
-        "PET zero": lambda: change_pet(neck(), np.zeros_like),
-        "CT padded with -2000 HU": lambda: pad_ct(neck(), -2000),
-        "CT padded with -3024 HU": lambda: pad_ct(neck(), -3024),
-        "CT from -1000 to 1000 HU": lambda: change_ct(neck(), lambda hu: np.clip(hu, -1000, 1000)),
-        "CT from -160 to 240 HU": lambda: change_ct(neck(), lambda hu: np.clip(hu, -160, 240)),
-        "CT without intercept": lambda: change_ct(neck(), lambda hu: np.maximum(hu + 1024, 0).astype(np.uint16)),
-    }
-    return cropped | placed | scaled
-
-
-def _as_int16(suv: np.ndarray) -> np.ndarray:
-    return np.minimum(suv * BQ_PER_ML, LARGEST_INT16).astype(np.int16)
+    ct = np.repeat(np.repeat(scan.ct.array, parts, axis=1), parts, axis=2)
+    return replace(scan, ct=Volume(ct, grid))

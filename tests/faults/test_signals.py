@@ -1,29 +1,35 @@
-"""SIGTERM and SIGKILL in the middle of every stage."""
+"""Signals in the middle of every stage of the algorithm, and kills of all commands at random moments."""
 
 from __future__ import annotations
 
-import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from contract.editions import Algorithm
 from tests.algorithm.edition import COMBINED, HPV, RFS, SEGMENTATION
-from tests.faults.conftest import Ended, Runs
+from tests.faults.conftest import CLINICAL, TILE, Fault, Run, name_of, pause, use_namespace
+from tests.faults.kills import (
+    TRAIN,
+    is_whole,
+    list_files,
+    run_kills,
+)
 
 pytestmark = pytest.mark.slow
 
-# A call in the middle of each stage; a pass over the small case has 8 tiles. In `write` the answer is whole and has no
-# name. From `restore` on the calls belong to the last answers, after the threshold's and the first pass's.
+# A call in the middle of each stage. In `write` the answer is whole and has no name. From `restore` on the calls belong
+# to the last answers, after the threshold's and the first pass's.
 STAGES: Final = {
     "read": "algorithm.case.read:clean_pet 1",
     "localise": "algorithm.pipeline:find_region 1",
     "load": "algorithm.network.networks:load_weights 1",
-    "first pass": "algorithm.network.tiles:_compute_tile_logits 3",
-    "later pass": "algorithm.network.tiles:_compute_tile_logits 11",
+    "first pass": f"{TILE} 3",
+    "later pass": f"{TILE} 11",
     "restore": "algorithm.region.grids:restore_labels 3",
     "measure": "algorithm.answers:image_features 3",
     "head": "algorithm.pipeline:compute_answers 3",
@@ -35,126 +41,45 @@ STAGES_OF_FOUR: Final = STAGES | {
     "write": "contract.io.files:_rename_partial 17",
 }
 NO_ANSWER: Final = ("read", "localise")
-BY_THRESHOLD: Final = ("load", "first pass")
+PASSES: Final = {"load": "no pass", "first pass": "no pass", "later pass": "1 of 4 passes"}
 # These stages make the last answers; the program waits for their end.
 WRITING: Final = ("restore", "measure", "head", "write")
-FOR_EVER_S: Final = 600
+KEPT: Final = "*** EARLY END *** asked to end: the best answer so far is written"
+EMPTY_MASK: Final = "answers: asked to end; an empty mask and fallbacks are written"
+NO_ANSWER_YET: Final = "error: asked to end: no answer yet after "
+PAUSE: Final = "print('paused', flush=True) or time.sleep(600)"
 
 
-def make_pause(task: Algorithm, stage: str, seconds: float = FOR_EVER_S) -> str:
-    return f"pause {(STAGES_OF_FOUR if task is COMBINED else STAGES)[stage]} {seconds}"
-
-
-def make_parameter(task: Algorithm, stage: str, entry: str = "algorithm") -> Any:
-    return pytest.param(entry, task, stage, id=f"{entry}-{task.name}-{stage.replace(' ', '-')}")
-
-
-@pytest.mark.parametrize(
-    ("entry", "task", "stage"),
-    [
-        *(make_parameter(SEGMENTATION, stage) for stage in STAGES if stage not in ("measure", "head")),
-        make_parameter(SEGMENTATION, "later pass", "hecktor"),
-        make_parameter(RFS, "measure"),
-        make_parameter(RFS, "head"),
-        *(make_parameter(COMBINED, stage) for stage in ("read", "load", "later pass", "write")),
-    ],
-)
-def test_sigterm(run: Runs, task: Algorithm, stage: str) -> None:
-    """Before the region is known only fallbacks can answer; afterwards there is an answer within 5 s."""
-    seconds = 1 if stage in WRITING else FOR_EVER_S
-    ended = run(task, make_pause(task, stage, seconds)).start_and_pause().send(signal.SIGTERM).end()
-    assert ended.seconds < 5
+def terminate(stage: str, task: Algorithm, entry: str = "algorithm") -> Fault:
+    """SIGTERM: before the region is known only fallbacks can answer; afterwards there is an answer within 5 s."""
+    name, at = f"SIGTERM {entry} {task.name} {stage}", (STAGES_OF_FOUR if task is COMBINED else STAGES)[stage]
+    faults, signals = [pause(at, 1 if stage in WRITING else 600)], [signal.SIGTERM]
+    if stage in NO_ANSWER and task.always_answers:
+        return Fault(name, task, faults, entry=entry, signals=signals, says=[EMPTY_MASK])
     if stage in NO_ANSWER:
-        check_no_answer_yet(task, ended)
-        return
-    assert ended.status == 0, ended.stderr
-    assert f"{task.name} answered by package tiny: " in ended.last_line
-    assert ("*** FALLBACK *** asked to end: no pass has been made yet" in ended.stderr) == (stage in BY_THRESHOLD)
-    assert ("*** EARLY END *** asked to end" in ended.stderr) == (stage == "later pass")
-    passes = {"load": "no pass", "first pass": "no pass", "later pass": "1 of 4 passes"}.get(stage, "4 of 4 passes")
-    assert passes in ended.last_line
+        return Fault(name, task, faults, NO_ANSWER_YET, 1, entry=entry, signals=signals)
+    texts = {
+        "*** FALLBACK *** asked to end: no pass has been made yet": stage in ("load", "first pass"),
+        "*** EARLY END *** asked to end": stage == "later pass",
+        f"{task.name} answered by package tiny: ": True,
+    }
+    says = [text for text, is_said in texts.items() if is_said]
+    hides = [re.escape(text) for text, is_said in texts.items() if not is_said]
+    last = PASSES.get(stage, "4 of 4 passes")
+    return Fault(name, task, faults, last, entry=entry, signals=signals, says=says, hides=hides)
 
 
-@pytest.mark.parametrize(
-    ("entry", "task", "stage"),
-    [
-        *(make_parameter(SEGMENTATION, stage) for stage in ("localise", "first pass", "write")),
-        *(make_parameter(COMBINED, stage) for stage in ("read", "write")),
-    ],
-)
-def test_sigkill(run: Runs, task: Algorithm, stage: str) -> None:
-    """Once the region is known, and with four answers from the beginning, whole and valid answers stay."""
-    ended = run(task, make_pause(task, stage)).start_and_pause().send(signal.SIGKILL).end()
-    assert ended.status == -signal.SIGKILL
-    assert bool(ended.files) == (task.always_answers or stage not in NO_ANSWER)
+def kill(stage: str, task: Algorithm) -> Fault:
+    """SIGKILL: once the region is known, and with four answers from the beginning, whole and valid answers stay."""
+    faults = [pause((STAGES_OF_FOUR if task is COMBINED else STAGES)[stage])]
+    has_files = task.always_answers or stage not in NO_ANSWER
+    name = f"SIGKILL {task.name} {stage}"
+    return Fault(name, task, faults, status=-signal.SIGKILL, signals=[signal.SIGKILL], has_files=has_files)
 
 
-@pytest.mark.parametrize(
-    ("task", "stage"), [(RFS, "measure"), (COMBINED, "restore")], ids=lambda value: getattr(value, "name", value)
-)
-def test_sigterm_while_a_step_never_ends(run: Runs, task: Algorithm, stage: str) -> None:
-    """The answers of the first pass stay."""
-    ended = run(task, make_pause(task, stage)).start_and_pause().send(signal.SIGTERM).end()
-    assert (ended.status, ended.seconds < 5) == (0, True), ended.stderr
-    assert "*** EARLY END *** asked to end: the best answer so far is written" in ended.stderr
-    assert "1 of 4 passes" in ended.last_line
-
-
-def test_ctrl_c_keeps_the_best_answer(run: Runs) -> None:
-    ended = run(SEGMENTATION, make_pause(SEGMENTATION, "later pass")).start_and_pause().send(signal.SIGINT).end()
-    assert (ended.status, ended.seconds < 5) == (0, True), ended.stderr
-    assert "*** EARLY END *** asked to end: the best answer so far is written" in ended.stderr
-    assert "1 of 4 passes" in ended.last_line
-
-
-@pytest.mark.parametrize(
-    ("at", "written"),
-    [
-        ("algorithm.region.grids:restore_labels 1", "an empty mask and fallbacks are"),
-        ("algorithm.answers:image_features 1", "fallbacks are"),
-    ],
-)
-def test_sigterm_while_the_first_step_of_four_answers_never_ends(run: Runs, at: str, written: str) -> None:
-    """The threshold's mask is written as soon as it is restored; the other answers have their fallbacks."""
-    ended = run(COMBINED, f"pause {at} {FOR_EVER_S}").start_and_pause().send(signal.SIGTERM).end()
-    assert (ended.status, ended.seconds < 5) == (0, True), ended.stderr
-    assert f"answers: asked to end; {written} written" in ended.stderr
-
-
-CLINICAL: Final = ("--method", "clinical")
-SAY_AND_WAIT: Final = "print('paused', flush=True) or time.sleep(600)"
-
-
-def test_sigkill_when_the_answer_just_has_its_name(run: Runs) -> None:
-    ended = (
-        run(RFS, f"after contract.io.files:_rename_partial 1 {SAY_AND_WAIT}", options=CLINICAL)
-        .start_and_pause()
-        .send(signal.SIGKILL)
-    )
-    assert ended.end().files == ["rfs.json"]
-
-
-def test_sigterm_twice(run: Runs) -> None:
-    """SIGTERM comes again while the answers are being recorded."""
-    faults = make_pause(SEGMENTATION, "later pass", 0.5), "pause algorithm.pipeline:conclude 1 1"
-    running = run(SEGMENTATION, *faults).start_and_pause().send(signal.SIGTERM).pause()
-    ended = running.send(signal.SIGTERM).end()
-    assert ended.status == 0, ended.stderr
-    assert ended.stderr.count("*** EARLY END *** asked to end") == 1
-
-
-@pytest.mark.parametrize("at", ["algorithm.answers:compute_head_answer", "algorithm.prediction:RunRecord.summary"])
-def test_sigterm_with_clinical_variables(run: Runs, at: str) -> None:
-    """Signals come while the head answers, and when the answer is written but the last line is not."""
-    ended = run(HPV, f"pause {at} 1 1", options=CLINICAL).start_and_pause().send(signal.SIGTERM).end()
-    assert ended.status == 0, ended.stderr
-    assert "hpv answered by package tiny, method clinical: " in ended.last_line
-
-
-@pytest.fixture
-def slow_import(tmp_path: Path) -> dict[str, Any]:
-    """Return settings that pause the import of SimpleITK, on the way to the command line, for a second."""
-    folder = tmp_path / "before"
+def pause_import(run: Run) -> None:
+    """Pause the import of SimpleITK, on the way to the command line, for a second."""
+    folder = run.case.root / "before"
     folder.mkdir()
     (folder / "SimpleITK.py").write_text(
         "import importlib, sys, time\n"
@@ -164,41 +89,114 @@ def slow_import(tmp_path: Path) -> dict[str, Any]:
         "del sys.modules['SimpleITK']\n"
         "sys.modules['SimpleITK'] = importlib.import_module('SimpleITK')\n"
     )
-    return {"env": {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}}
+    run.environment["PYTHONPATH"] = str(folder)
 
 
-def check_no_answer_yet(task: Algorithm, ended: Ended) -> None:
-    """Check that there is an error, or fallbacks."""
-    if task.always_answers:
-        assert ended.status == 0, ended.stderr
-        assert "answers: asked to end; an empty mask and fallbacks are written" in ended.stderr
-    else:
-        assert (ended.status, ended.files) == (1, [])
-        assert ended.last_line.startswith("error: asked to end: no answer yet after ")
+def pause_import_of_first_process(run: Run) -> None:
+    """In a container a signal to the first process would be lost before a handler exists."""
+    pause_import(run)
+    use_namespace(run, 'exec "$@"', "--pid", "--fork", "--mount-proc", "--kill-child")
+
+
+def pause_start_of_python(run: Run) -> None:
+    """Pause in `sitecustomize`, before our code runs."""
+    (run.case.root / "sitecustomize.py").write_text(f"import time\n{PAUSE}\n")
+    run.environment["PYTHONPATH"] = str(run.case.root)
+
+
+TERM: Final = [signal.SIGTERM]
+FAULTS: Final = [
+    *(terminate(stage, SEGMENTATION) for stage in STAGES if stage not in ("measure", "head")),
+    *(terminate(stage, RFS) for stage in ("measure", "head")),
+    *(terminate(stage, COMBINED) for stage in ("read", "load", "later pass", "write")),
+    terminate("later pass", SEGMENTATION, "hecktor"),
+    *(kill(stage, SEGMENTATION) for stage in ("localise", "first pass", "write")),
+    *(kill(stage, COMBINED) for stage in ("read", "write")),
+    *(
+        Fault(f"{task.name} {stage} never ends", task, [pause(at)], "1 of 4 passes", signals=[number], says=[KEPT])
+        for task, stage, at, number in (
+            (RFS, "measure", STAGES["measure"], signal.SIGTERM),
+            (COMBINED, "restore", STAGES_OF_FOUR["restore"], signal.SIGTERM),
+            (SEGMENTATION, "later pass at Ctrl-C", STAGES["later pass"], signal.SIGINT),
+        )
+    ),
+    # The threshold's mask is written as soon as it is restored; the other answers have their fallbacks.
+    *(
+        Fault(f"combined first {at}", COMBINED, [pause(f"{at} 1")], signals=TERM, says=[f"asked to end; {says}"])
+        for at, says in (
+            ("algorithm.region.grids:restore_labels", "an empty mask and fallbacks are written"),
+            ("algorithm.answers:image_features", "fallbacks are written"),
+        )
+    ),
+    Fault(
+        "SIGKILL when the answer just has its name",
+        RFS,
+        [f"after contract.io.files:_rename_partial 1 {PAUSE}"],
+        status=-signal.SIGKILL,
+        options=CLINICAL,
+        signals=[signal.SIGKILL],
+        has_files=True,
+    ),
+    # The second SIGTERM comes while the answers are recorded.
+    Fault(
+        "SIGTERM twice",
+        SEGMENTATION,
+        [pause(STAGES["later pass"], 0.5), pause("algorithm.pipeline:conclude 1", 1)],
+        signals=TERM * 2,
+        says=["*** EARLY END *** asked to end"],
+        hides=["EARLY END .*EARLY END "],
+    ),
+    # Signals come while the head answers, and when the answer is written but the last line is not.
+    *(
+        Fault(f"SIGTERM {at}", HPV, [pause(f"{at} 1", 1)], "package tiny, method clinical: ", 0, CLINICAL, signals=TERM)
+        for at in ("algorithm.answers:compute_head_answer", "algorithm.prediction:RunRecord.summary")
+    ),
+    # Signals during imports wait until the program can handle them.
+    Fault("SIGTERM during imports", COMBINED, prepare=pause_import, signals=TERM, says=[EMPTY_MASK]),
+    *(
+        Fault(f"SIGTERM during imports of {name}", SEGMENTATION, (), NO_ANSWER_YET, 1, (), entry, prepare, TERM)
+        for name, entry, prepare in (
+            ("hecktor", "hecktor", pause_import),
+            ("the first process", "algorithm", pause_import_of_first_process),
+        )
+    ),
+    # Nothing is written.
+    Fault(
+        "SIGTERM before Python runs our code",
+        SEGMENTATION,
+        status=-signal.SIGTERM,
+        prepare=pause_start_of_python,
+        signals=TERM,
+        hides=["."],
+    ),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=name_of)
+def test_a_signal(check_fault: Callable[[Fault], str], fault: Fault) -> None:
+    check_fault(fault)
+
+
+# Commands that start fast; the program `kills.py` meets all commands.
+KILLED: Final = ("convert", "evaluate", "rank")
 
 
 @pytest.mark.parametrize(
-    ("entry", "task"), [("algorithm", COMBINED), ("hecktor", SEGMENTATION)], ids=["image", "hecktor"]
+    ("commands", "kills", "seed"), [(KILLED, 3, 144), ((TRAIN,), 1, 2)], ids=["commands", "while networks train"]
 )
-def test_sigterm_during_imports(run: Runs, slow_import: dict[str, Any], task: Algorithm) -> None:
-    """Signals wait until the program can handle them."""
-    ended = run(task, settings=slow_import).start_and_pause().send(signal.SIGTERM).end()
-    check_no_answer_yet(task, ended)
+def test_kills(tmp_path: Path, commands: tuple[str, ...], kills: int, seed: int) -> None:
+    """Files after a kill are whole, of one run, and replaced by the repetition, which also resumes a training."""
+    done = run_kills(kills, seed, tmp_path, commands)
+    assert {kill.command for kill in done} == set(commands)
+    assert [kill.problems for kill in done] == [[]] * kills
 
 
-def test_sigterm_during_imports_of_the_first_process(
-    run: Runs, slow_import: dict[str, Any], namespace: Callable[..., list[str]]
-) -> None:
-    """In a container a signal to the first process would be lost before a handler exists."""
-    before = namespace('exec "$@"', "--pid", "--fork", "--mount-proc", "--kill-child")
-    running = run(SEGMENTATION, before=before, settings=slow_import).start_and_pause()
-    (child,) = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()
-    check_no_answer_yet(SEGMENTATION, running.send(signal.SIGTERM, int(child)).end())
-
-
-def test_sigterm_before_python_runs_our_code(run: Runs, tmp_path: Path) -> None:
-    """Python pauses in `sitecustomize` before it starts the program, which leaves no file and no message."""
-    (tmp_path / "sitecustomize.py").write_text(f"import time\n{SAY_AND_WAIT}\n")
-    settings = {"env": {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}}
-    ended = run(SEGMENTATION, settings=settings).start_and_pause().send(signal.SIGTERM).end()
-    assert (ended.status, ended.files, ended.stderr) == (-signal.SIGTERM, [], "")
+@pytest.mark.parametrize(
+    ("name", "content", "whole"),
+    [("a.json", b"{}", True), ("a.json", b"{", False), ("a.html", b"<p>", False), ("a.zip", b"PK", False)],
+)
+def test_whole_files(tmp_path: Path, name: str, content: bytes, whole: bool) -> None:
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / ".partial-1").touch()
+    assert is_whole(tmp_path / name) is whole
+    assert list(list_files(tmp_path)) == [name]
