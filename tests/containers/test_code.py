@@ -1,4 +1,4 @@
-"""User code in its own layers of an image, with its requirements; the image's packages stay unchanged."""
+"""User code in its own layers of an image, with its requirements: built, rehearsed and scored."""
 
 from __future__ import annotations
 
@@ -10,10 +10,25 @@ from pathlib import Path
 
 import pytest
 
+from contract.archives import unpack
+from contract.editions import load_edition
+from contract.io.files import read_json, write_json
+from contract.packages import read_identity
+from hecktor.cli import main
 from rehearsal.runners.containers import ContainerEngine
-from tests.containers.conftest import ROOT, build, hold_build_lock
-from tests.containers.test_images import run_inside
+from rehearsal.submission.images import SOURCE, ImageBuilder, find_builder_engine
+from tests.baseline.heads.custom_code import ABSOLUTE
+from tests.baseline.package.own_model import MODEL, write_model
+from tests.containers.conftest import ROOT, hold_build_lock
+from tests.containers.test_images import list_patients, read_layers, rehearse_images, run_inside
 from tests.containers.test_requirements import write_wheel
+
+RFS = load_edition().find_algorithm("rfs")
+# A network of MONAI with a coarse spacing and a head that adds a constant of the package `tiny`, which the image lacks.
+COARSE = ("(3.0, 3.0, 4.0)", "(9.0, 9.0, 9.0)")
+RISK = "import tiny\n" + ABSOLUTE.replace(
+    'features["x"].to_numpy()', 'features["gtvn_volume_ml"].to_numpy() + tiny.answer'
+)
 
 
 def write_code(folder: Path, requirements: str) -> Path:
@@ -28,35 +43,27 @@ def install(folder: Path, prefix: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(
-    ("requirement", "pin"), [("torch==2.4.0", "torch"), ("numpy<2", "numpy"), ("SimpleITK ==2.3.0", "simpleitk")]
-)
-def test_a_conflict_with_a_pin_is_one_line_that_names_both(requirement: str, pin: str, tmp_path: Path) -> None:
-    write_code(tmp_path / "my_model", f"{requirement}\n")
+def test_a_conflict_with_a_pin_is_one_line_that_names_both(tmp_path: Path) -> None:
+    """`scripts/build` prints this line last (tests/scripts/test_build.py)."""
+    write_code(tmp_path / "my_model", "SimpleITK ==2.3.0\n")
     done = install(tmp_path, tmp_path / "prefix")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    wanted = requirement.replace(" ", "").lower()
-    assert line.lower().startswith(f"error: my_model/requirements.txt: found {wanted}, expected {pin}")
-    assert f"=={metadata.version(pin)} as in the image" in line
+    pinned = f"simpleitk=={metadata.version('simpleitk')} as in the image"
+    assert line.lower() == f"error: my_model/requirements.txt: found simpleitk==2.3.0, expected {pinned}"
 
 
-def test_requirements_that_the_image_has_install_nothing(tmp_path: Path) -> None:
-    write_code(tmp_path / "my_model", "torch>=2.5\nnumpy\n")
-    assert install(tmp_path, tmp_path / "prefix").returncode == 0
-    assert not list((tmp_path / "prefix").iterdir())
-
-
-def test_packages_are_found_with_any_version_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packages are below the folder that the image has in its path."""
+def test_only_what_the_image_lacks_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages are below the folder that the image has in its path, with any version of Python."""
     write_wheel(tmp_path, "answer = 1")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    write_code(tmp_path / "my_model", "tiny\n")
+    write_code(tmp_path / "my_model", "torch>=2.5\ntiny\nnumpy\n")
     assert install(tmp_path, tmp_path / "code-packages").returncode == 0
     dockerfile = (ROOT / "docker" / "code.Dockerfile").read_text()
-    path = dockerfile.split("ENV PYTHONPATH=/opt/app:/opt/")[1].split()[0]
-    assert (tmp_path / path / "tiny.py").read_text() == "answer = 1"
+    packages = tmp_path / dockerfile.split("ENV PYTHONPATH=/opt/app:/opt/")[1].split()[0]
+    assert {path.name for path in packages.iterdir()} <= {"tiny.py", "tiny-1.0.dist-info", "__pycache__"}
+    assert (packages / "tiny.py").read_text() == "answer = 1"
 
 
 @pytest.mark.parametrize(
@@ -80,31 +87,68 @@ def test_unusable_code_ends_the_build_at_once(arguments: list[str], message: str
     assert (done.returncode, done.stderr.splitlines()[0].startswith(message)) == (1, True), done.stderr
 
 
-@pytest.mark.container
-def test_code_has_its_own_layer(images: ContainerEngine, tmp_path: Path) -> None:
-    """User code can be imported as the image's user, and the layers of the image without it come first."""
-    code = write_code(tmp_path / "my_model", "numpy>=2\n")
-    (code / ".git").mkdir()
-    (code / ".git" / "config").write_text("secret")
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a folder of code with a wheel that it requires, and the weights of its network next to it."""
+    folder, _ = write_model(tmp_path_factory.mktemp("code"), f"{MODEL}\n{RISK}", COARSE)
+    write_wheel(folder, "answer = 1")
+    (folder / "requirements.txt").write_text("/code/my_model/tiny-1.0-py3-none-any.whl\nnumpy>=2\n")
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").write_text("secret")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(code: Path) -> Path:
+    """Pack the network and a head of the risk."""
+    work = code.parent
+    custom = {"kind": "custom", "hook": "my_model:Head", "folder": "rfs/my_model.Head", "features": ["gtvn_volume_ml"]}
+    write_json(work / "heads" / "rfs" / "my_model.Head" / "classes.json", 0)
+    write_json(work / "heads.json", {"rfs": custom | {"mean": 0.0, "sd": 1.0}})
+    options = ["--code", str(code), "--weights", str(work / "weights"), "--heads", str(work / "heads.json")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(next(code.glob("*.whl")))
+        assert main(["package", *options, "--output", str(work / "model.tar.gz")]) == 0
+    return work / "model.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def code_image(images: ContainerEngine, code: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Build the image as for a submission, which requires a model, and return its tag."""
+    builder = ImageBuilder(find_builder_engine(None), SOURCE, "cpu", code=(code,))
     with hold_build_lock():
-        build("segmentation", "--code", str(code))
-    with_code, without = "hecktor-segmentation:my_model", "hecktor-segmentation:latest"
+        builder.build(load_edition(), [RFS], tmp_path_factory.mktemp("log") / "log")
+    return builder.name(RFS)
+
+
+@pytest.mark.container
+def test_code_has_its_own_layer(images: ContainerEngine, code_image: str) -> None:
+    """User code and its package can be imported as the image's user; the layers of the image without code come first."""
     script = (
-        "from contract.code import find_installed_code; print(find_installed_code().find('my_model:NAME', 'network'))"
+        "import os; from contract.code import find_installed_code; print(sorted(os.listdir('/opt/code/my_model')), "
+        "find_installed_code().find('my_model:tiny', 'head').__file__)"
     )
-    assert run_inside(images, with_code, script).strip() == "mine"
-    file_names = run_inside(images, with_code, "import os; print(sorted(os.listdir('/opt/code/my_model')))").strip()
-    assert file_names == "['__init__.py', 'requirements.txt']"
-    layers = [
-        images.run("image", "inspect", "--format", '{{join .RootFS.Layers ","}}', name).strip().split(",")
-        for name in (without, with_code)
-    ]
+    names, _, package = run_inside(images, code_image, script).strip().rpartition(" ")
+    assert names == "['__init__.py', 'requirements.txt', 'tiny-1.0-py3-none-any.whl']"
+    assert package == "/opt/code-packages/site-packages/tiny.py"
+    layers = [read_layers(images, name) for name in ("hecktor-rfs:require-model", code_image)]
     assert layers[1][: len(layers[0])] == layers[0]
-    assert images.read_image_facts(with_code).user == "hecktor"
-    write_code(tmp_path / "other", "torch==2.4.0\n")
-    done = subprocess.run(
-        [ROOT / "scripts" / "build", "segmentation", "--code", tmp_path / "other"],
-        check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode != 0
-    assert done.stderr.splitlines()[-1].startswith("error: other/requirements.txt: found torch==2.4.0, expected torch")
+    assert images.read_image_facts(code_image).user == "hecktor"
+
+
+@pytest.mark.container
+@pytest.mark.slow
+def test_own_networks_and_heads_are_rehearsed_and_scored(
+    images: ContainerEngine, code_image: str, model: Path, phantoms: Path, tmp_path: Path
+) -> None:
+    """The image refuses to run without a model, and answers with the model of an archive; both patients are ordered."""
+    patients = list_patients(phantoms)
+    refused = rehearse_images(images, RFS, phantoms, tmp_path / "without", image=code_image, only=patients[:1])
+    assert "error: model package: none in /opt/ml/model, expected the uploaded package" in refused.failures[0]
+    result = rehearse_images(images, RFS, phantoms, tmp_path / "with", image=code_image, model=model, scored=True)
+    assert result.succeeded, (result.refusals, result.failures, result.problems)
+    assert result.ranked["aggregates.c_index.value"] in (0.0, 1.0)
+    unpack(model, tmp_path / "model")
+    record = read_json(tmp_path / "with" / "rehearsal.json")
+    assert record["package"] == {**read_identity(tmp_path / "model").model_dump(), "given": True, "recorded": 2}
+    assert [case["record"]["segmented_by"] for case in record["cases"]] == ["network"] * 2

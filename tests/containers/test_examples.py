@@ -1,5 +1,8 @@
-"""Images of the examples, by the commands of their READMEs."""
+"""The image of `examples/own_container`, by the commands of its README."""
 
+from __future__ import annotations
+
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -7,23 +10,17 @@ import pytest
 
 from rehearsal.runners.containers import ContainerEngine
 from tests.examples.readme import EXAMPLES, run
-from tests.examples.test_monai_unet import check_readme
-from tests.examples.test_own_container import PHANTOMS, check_board, read_task_commands
+from tests.examples.test_own_container import check_board, read_task_commands
 
 pytestmark = pytest.mark.container
 
 
-@pytest.mark.slow
-def test_a_network_of_monai_and_a_forest_in_a_rehearsed_image(images: ContainerEngine, tmp_path: Path) -> None:
-    check_readme(tmp_path, images=True)
-
-
-def test_an_own_container(images: ContainerEngine, tmp_path: Path) -> None:
+def test_an_own_container(images: ContainerEngine, phantoms: Path, tmp_path: Path) -> None:
     """Build on the base that the README names for machines without a registry; image and process score the same.
 
     Images of the tasks differ only in a variable; processes of all tasks are in tests/examples/test_own_container.py.
     """
-    run(PHANTOMS, tmp_path)
+    shutil.copytree(phantoms, tmp_path / "cases")
     by_command, build, by_image, rank, _ = read_task_commands("segmentation")
     assert build[:2] == ["docker", "build"]
     base = ["--build-arg", "BASE_IMAGE=hecktor-evaluation-rfs"]

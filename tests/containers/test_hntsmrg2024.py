@@ -1,28 +1,25 @@
-"""HNTS-MRG 2024 from phantoms to a score in images: a network of MR and the null algorithm."""
+"""HNTS-MRG 2024 from phantoms to a score in images: a network of MR is trained, packed, rehearsed and scored."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from algorithm.cli import main as predict
 from baseline.cli import main as train
+from contract.editions import load_edition
 from contract.errors import HecktorError
-from contract.images.volumes import find_single_image
-from contract.io.files import read_json
 from contract.packages import read_manifest
-from evaluation import evaluate
-from rehearsal.cli import main as rehearse
 from rehearsal.runners.containers import ContainerEngine
+from tests.containers.test_images import rehearse_images
 from tests.visits import EDITION, make_visits
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 
-TASK = "mid-rt"
-# 300 steps of a small network on small patches.
-PLAN = "--epochs 4 --iterations 75 --learning-rate 0.01 --trainer nnUNetTrainerNoDA"
+MID_RT = load_edition(EDITION).find_algorithm("mid-rt")
+# 150 steps of a small network on small patches for each of two folds.
+PLAN = "--epochs 2 --iterations 75 --learning-rate 0.01 --trainer nnUNetTrainerNoDA"
 NETWORK = "--base-features 8 --most-features 16 --memory-gb 0.005"
 
 
@@ -33,7 +30,7 @@ def train_package(release: Path, root: Path) -> Path:
     prepare += ["--spacing-mm", "4", "4", "4"]
     with pytest.raises(HecktorError, match="--task: found none"):
         train(prepare)
-    assert train([*prepare, "--task", TASK]) == 0
+    assert train([*prepare, "--task", MID_RT.name]) == 0
     with pytest.raises(HecktorError, match="--channels: found for networks that see mr_during"):
         train(["plan", "--channels", "PET", *work])
     assert train(["plan", *PLAN.split(), *NETWORK.split(), *work]) == 0
@@ -44,42 +41,24 @@ def train_package(release: Path, root: Path) -> Path:
     return package
 
 
-def score(cases: Path, output: Path, package: Path) -> float:
-    """Return the mean of the aggregated DSC of GTVp and GTVn after a rehearsal in the images of the task."""
-    command = ["--edition", EDITION, "--task", TASK, "--cases", str(cases), "--output", str(output)]
-    command += ["--ground-truth", str(cases / f"ground_truth_{TASK}"), "--model", str(package)]
-    command += ["--algorithm-image", f"hecktor-{TASK}", "--evaluation-image", f"hecktor-evaluation-{TASK}"]
-    assert rehearse(command) == 0
-    value: float = read_json(output / "metrics.json")["aggregates"]["dsc_agg_mean"]["value"]
-    return value
+@pytest.mark.filterwarnings("ignore:invalid value encountered in scalar divide")  # nnU-Net's Dice of an absent label
+def test_a_trained_network_of_mr_finds_lesions_in_images(
+    images: ContainerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks of four phantoms answer two others: a mean of the aggregated DSC of 0.49 was measured.
 
-
-def score_null_algorithm(cases: Path, masks: Path) -> float | None:
-    """Score the registered earlier masks, the null algorithm's answers (tests/editions/test_hntsmrg2024.py)."""
-    masks.mkdir()
-    for case in cases.glob("*/input"):
-        earlier = find_single_image(case / "images" / "registered-pre-rt-head-neck-segmentation")
-        shutil.copy(earlier, masks / f"{case.parent.name}.mha")
-    truth = cases / f"ground_truth_{TASK}"
-    return evaluate(truth, predictions=masks, edition=EDITION, task=TASK, bootstraps=0).aggregates["dsc_agg_mean"].value
-
-
-def test_a_network_of_mr_beats_the_null_algorithm(images: ContainerEngine, tmp_path: Path) -> None:
-    """Trained on ten phantoms for 300 steps, the network answers six others.
-
-    Such a short training does not always win. Measured against the registered earlier masks: 0.668 against 0.560 on
-    these phantoms (seed 104) and 0.569 against 0.502 with seed 106, but 0.522 against 0.622 with seed 103 and 0.457
-    against 0.570 with seed 105. A margin of 0.05 leaves room for other machines.
+    Answers without a training, or with channels in another order, mark most of the head or nothing, with a DSC near 0.
     """
-    package = train_package(make_visits(tmp_path / "release", count=10, layout="release"), tmp_path)
-    cases = make_visits(tmp_path / "cases", count=6, seed=104)
-    null = score_null_algorithm(cases, tmp_path / "masks")
-    assert null is not None
-    assert score(cases, tmp_path / "network", package) > null + 0.05
-    (answers,) = read_json(tmp_path / "network" / "rehearsal.json")["answers"]
-    assert (answers["answered"], answers["fallbacks"], answers["unrecorded"]) == (6, [], [])
+    monkeypatch.setattr("baseline.network.planning.FINGERPRINT_VOXELS", 100_000)
+    package = train_package(make_visits(tmp_path / "release", count=4, layout="release"), tmp_path)
+    cases = make_visits(tmp_path / "cases", count=2, seed=104)
+    options = {"image": f"{MID_RT.image}:latest", "model": package, "scored": True, "arguments": ()}
+    result = rehearse_images(images, MID_RT, cases, tmp_path / "out", **options)
+    assert result.succeeded, (result.refusals, result.failures, result.problems)
+    assert result.ranked["aggregates.dsc_agg_mean.value"] > 0.3
+    (answers,) = result.answers
+    assert (answers.answered, answers.fallbacks, answers.unrecorded) == (2, (), ())
 
-    case = next(cases.glob("*/input"))
-    call = ["--edition", EDITION, "--input", str(case), "--output", str(tmp_path / "out"), "--model", str(package)]
+    call = ["--edition", EDITION, "--input", str(next(cases.glob("*/input"))), "--output", str(tmp_path / "refused")]
     with pytest.raises(HecktorError, match=r"manifest\.json: found channels mr_during"):
-        predict(["--task", "pre-rt", "--device", "cpu", *call])
+        predict(["--task", "pre-rt", "--device", "cpu", *call, "--model", str(package)])

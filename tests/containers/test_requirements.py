@@ -140,30 +140,33 @@ def test_a_file_that_is_not_in_the_lock_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "to" / "tiny.py").read_text() == "answer = 1"
 
 
-@pytest.mark.parametrize("name", ["algorithm.txt", "evaluation.txt", "dev.txt"])
-def test_packages_that_must_not_be_pinned(name):
-    assert not {"torch", "torchvision", "timm"} & set(read_pins(name))
-    assert not {"nnunetv2", "monai", "safetensors"} & set(read_pins("evaluation.txt"))
+# Packages that files must not pin: torch has its own files, inference needs no timm, the evaluation needs no network
+# and draws nothing, images get cases as .mha and not as DICOM, and the decoders pylibjpeg are GPL (python-gdcm is not).
+DICOM = ("pydicom", "python-gdcm")
+ABSENT = {
+    "algorithm": ("torch", "torchvision", "timm", *DICOM),
+    "evaluation": ("torch", "torchvision", "timm", "nnunetv2", "monai", "safetensors", "matplotlib", *DICOM),
+    "dev": ("torch", "torchvision", "timm", "pylibjpeg", "pylibjpeg-libjpeg"),
+}
 
 
-def test_the_evaluation_image_draws_nothing() -> None:
-    """Evaluating and ranking import no matplotlib, which its requirements leave out; the tests' add it for reports."""
-    assert "matplotlib" not in read_pins("evaluation.txt")
+@pytest.mark.parametrize("name", ABSENT)
+def test_packages_that_must_not_be_pinned(name: str) -> None:
+    assert not set(ABSENT[name]) & set(read_pins(f"{name}.txt"))
+    if name == "dev":
+        assert set(DICOM) <= set(read_pins("dev.txt"))
+    else:
+        assert "convert" not in (ROOT / "docker" / f"{name}.Dockerfile").read_text()
+
+
+def test_the_evaluation_imports_no_drawing() -> None:
+    """Evaluating and ranking import no matplotlib; the tests' requirements add it for reports."""
     program = (
         "import sys; sys.modules['matplotlib'] = sys.modules['PIL'] = None\n"
         "import evaluation.__main__, evaluation.pipeline, evaluation.rows\n"
         "import evaluation.ranking.cli, evaluation.ranking.pipeline, evaluation.ranking.table\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
-
-
-def test_the_images_contain_nothing_of_dicom() -> None:
-    """Images get cases as .mha; `convert` and its extra `dicom` are for users' machines."""
-    dicom = {"pydicom", "python-gdcm"}
-    assert dicom <= set(read_pins("dev.txt"))
-    for name in ("algorithm", "evaluation"):
-        assert not dicom & set(read_pins(f"{name}.txt"))
-        assert "convert" not in (ROOT / "docker" / f"{name}.Dockerfile").read_text()
 
 
 def read_licence(name: str) -> str:
@@ -230,11 +233,6 @@ def test_inference_imports_nothing_that_the_image_lacks() -> None:
     }
     absent = {canonicalize_name(name) for name in read_pins("dev.txt")} - shipped
     subprocess.run([sys.executable, "-W", "ignore", "-c", INFERENCE, *absent], check=True, cwd=ROOT)
-
-
-def test_gpl_decoders_of_dicom_are_not_installed() -> None:
-    """pylibjpeg-libjpeg is GPL; python-gdcm decodes the same syntaxes."""
-    assert not {"pylibjpeg", "pylibjpeg-libjpeg"} & set(read_pins("dev.txt"))
 
 
 def test_every_package_accepts_the_cuda_build_of_torch():

@@ -1,14 +1,17 @@
 """Containers: user, mounts, network, limits, signals; `tests/rehearsal` tests all other behaviour."""
 
+from __future__ import annotations
+
 import json
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from contract.archives import pack
 from contract.editions import load_edition
 from contract.errors import EngineError
 from rehearsal.cli import main as rehearse_command
@@ -18,12 +21,14 @@ from rehearsal.platform.images import find_upload_problems
 from rehearsal.records import RehearsalResult
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner
 from rehearsal.runners.runner import Limits
+from rehearsal.submission.images import SOURCE, ImageBuilder
 from tests.containers.conftest import build_toy
 from tests.rehearsal.conftest import write_case
 
 pytestmark = pytest.mark.container
 
 MIB = 1024**2
+RehearseImage = Callable[..., RehearsalResult]
 
 
 @pytest.fixture
@@ -36,72 +41,63 @@ def cohort(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
+def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path) -> RehearseImage:
+    """Rehearse an image with a behaviour; further options are limits."""
+
     def run(
         image: str,
         behave: str = "well",
         *,
-        task: str | None = "segmentation",
-        edition: str = "hecktor2025",
+        task: str = "segmentation",
         evaluation: str | None = None,
-        time_limit_s: float = 60,
-        memory_mib: int = 256,
-        api_method: str = "auto",
         cases: int = 1,
-        arguments: tuple[str, ...] = (),
-        model: Path | None = None,
-        disk_bytes: int = 10**9,
-        file_bytes: int = 10**9,
+        **limits: Any,
     ) -> RehearsalResult:
         for number in range(2, cases + 1):
             shutil.copytree(cohort / "A-1", cohort / f"A-{number}")
+        defaults = {"memory_bytes": 256 * MIB, "time_limit_s": 60, "file_bytes": 10**9, "disk_bytes": 10**9}
         return rehearse(
             Rehearsal(
-                edition=load_edition(edition),
-                task=load_edition(edition).find_algorithm(task),
+                edition=load_edition(),
+                task=load_edition().find_algorithm(task),
                 cohort=cohort,
                 output_dir=tmp_path / "out",
-                algorithm=ContainerRunner(engine, image, ("--behave", behave, *arguments)),
-                limits=Limits(memory_mib * MIB, time_limit_s, cpus=1, file_bytes=file_bytes, disk_bytes=disk_bytes),
+                algorithm=ContainerRunner(engine, image, ("--behave", behave)),
+                limits=Limits(**{"cpus": 1, **defaults, **limits}),
                 evaluation=None if evaluation is None else ContainerRunner(engine, evaluation),
                 ground_truth_dir=None if evaluation is None else cohort / "ground_truth",
-                api_method=api_method,
-                model=model,
             )
         )
 
     return run
 
 
-def test_rehearsal_and_evaluation_in_containers(rehearse_image, toy_image, toy_evaluation_image, tmp_path: Path):
-    result = rehearse_image(toy_image, task="rfs", evaluation=toy_evaluation_image)
-    assert result.succeeded, (result.failures, result.problems)
-    assert result.ranked["aggregates.c_index.value"] == 1.0
-    assert json.loads((tmp_path / "out" / "predictions" / "A-1.json").read_text()) == 0.5
-
-
-def check_surroundings(report: dict) -> None:
+def check_surroundings(report: dict[str, Any]) -> None:
     """Check the image's user and home, half of 256 MiB as shared memory, variables, no network, and a read-only input."""
     assert (report["uid"], report["home"]) == (1000, "/home/toy")
     assert report["shm_bytes"] == 128 * MIB
-    assert report["variables"] == []
-    assert report["log_level"] == "INFO"
+    assert (report["variables"], report["log_level"]) == ([], "INFO")
     assert len(report["inputs"]) == 4
     assert report["output"] == []
     assert "unreachable" in report["network"]
     assert "Read-only file system" in report["write-input"]
 
 
-def test_a_container_is_confined(rehearse_image, toy_image, tmp_path: Path):
-    result = rehearse_image(toy_image, "confined")
-    assert result.succeeded, (result.refusals, result.failures)
+def test_algorithm_and_evaluation_run_in_containers(
+    rehearse_image: RehearseImage, toy_image: str, toy_evaluation_image: str, tmp_path: Path
+) -> None:
+    result = rehearse_image(toy_image, "confined", task="rfs", evaluation=toy_evaluation_image)
+    assert result.succeeded, (result.refusals, result.failures, result.problems)
+    assert result.ranked["aggregates.c_index.value"] == 1.0
+    assert json.loads((tmp_path / "out" / "predictions" / "A-1.json").read_text()) == 0.5
     report = json.loads((tmp_path / "out" / "logs" / "A-1.stderr").read_text().splitlines()[-1])
     check_surroundings(report)
-    assert report["tmp"] == []
-    assert report["output_mode"] == "0o777"
+    assert (report["tmp"], report["output_mode"]) == ([], "0o777")
 
 
-def test_a_server_is_confined_and_answers_all_cases(rehearse_image, invoke_image, tmp_path: Path):
+def test_a_server_is_confined_and_answers_all_cases(
+    rehearse_image: RehearseImage, invoke_image: str, tmp_path: Path
+) -> None:
     """One container has the same limits as a container for each case; the label decides."""
     result = rehearse_image(invoke_image, "confined", cases=2)
     assert result.succeeded, (result.refusals, result.failures)
@@ -113,102 +109,102 @@ def test_a_server_is_confined_and_answers_all_cases(rehearse_image, invoke_image
         check_surroundings(report)
 
 
-def test_the_package_that_answers_is_the_given_one(rehearse_image, toy_image, tmp_path: Path):
-    """Archives are unpacked where the image's user can read them."""
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "manifest.json").write_text('{"name": "mine"}')
-    pack(tmp_path / "model", tmp_path / "model.tar.gz")
-    arguments = ("--four-answers", "--recorded", "{}")
-    options = {"task": None, "edition": "hecktor2026", "model": tmp_path / "model.tar.gz"}
-    result = rehearse_image(toy_image, **options, arguments=arguments)
-    assert result.succeeded, (result.failures, result.problems)
-    assert (result.package.name, result.package.recorded) == ("mine", 1)
-
-
-def test_a_root_user_is_refused(rehearse_image, root_image):
-    result = rehearse_image(root_image)
-    assert not result.succeeded
-    (refusal,) = result.refusals
+def test_a_root_user_is_refused(
+    engine: ContainerEngine, rehearse_image: RehearseImage, root_image: str, tmp_path: Path
+) -> None:
+    """A rehearsal refuses the image, and a submission its archive."""
+    (refusal,) = rehearse_image(root_image).refusals
     assert "no USER, so it runs as root" in refusal
+    archive = tmp_path / "root.tar"
+    engine.run("save", "--output", str(archive), root_image)
+    with pytest.raises(EngineError, match=r"^root\.tar: no USER, so it runs as root"):
+        ImageBuilder(engine, SOURCE, "cpu").load(archive)
 
 
-def test_memory_beyond_the_limit_kills(rehearse_image, toy_image):
-    result = rehearse_image(toy_image, "memory", memory_mib=64)
-    (failure,) = result.failures
-    assert result.cases[0].exit_code == 137
-    assert "memory beyond 0.0625 GiB" in failure
+@pytest.mark.parametrize("method", ["exec", "invoke"])
+def test_memory_beyond_the_limit_kills(
+    rehearse_image: RehearseImage, toy_image: str, invoke_image: str, method: str
+) -> None:
+    """A killed server answers no further case."""
+    image, cases = (toy_image, 1) if method == "exec" else (invoke_image, 2)
+    result = rehearse_image(image, "memory", memory_bytes=64 * MIB, cases=cases)
+    assert "memory beyond 0.0625 GiB" in result.failures[0]
+    if method == "exec":
+        assert result.cases[0].exit_code == 137
+    else:
+        assert len(result.startup_s) == 1
+        assert "503, not answered: the process has been unhealthy since case" in result.failures[1]
 
 
-@pytest.mark.parametrize("behave", ["fill", "fill-elsewhere"])
-def test_a_container_that_fills_the_disk_is_killed(rehearse_image, toy_image, behave: str):
+@pytest.mark.parametrize(
+    ("method", "behave", "limits", "fault"),
+    [
+        ("exec", "fill", {"disk_bytes": 50_000_000}, "disk limit exceeded: its files take 0.08"),
+        ("exec", "fill-elsewhere", {"disk_bytes": 50_000_000}, "disk limit exceeded: its files take 0.08"),
+        ("exec", "fill", {"file_bytes": 10_000_000}, "File too large"),
+        ("invoke", "fill", {"disk_bytes": 50_000_000}, "disk limit exceeded: its files take 0.08"),
+    ],
+)
+def test_a_container_cannot_fill_the_disk(
+    rehearse_image: RehearseImage,
+    toy_image: str,
+    invoke_image: str,
+    method: str,
+    behave: str,
+    limits: dict[str, int],
+    fault: str,
+) -> None:
     """Write 80 MB where 50 MB are allowed, in /output and /tmp or in the user's home."""
-    result = rehearse_image(toy_image, behave, disk_bytes=50_000_000)
+    result = rehearse_image(toy_image if method == "exec" else invoke_image, behave, **limits)
     (failure,) = result.failures
-    assert "disk limit exceeded: its files take 0.08" in failure
+    assert fault in failure
     assert result.cases[0].seconds < 50
 
 
-def test_a_file_beyond_the_limit_fails_its_case(rehearse_image, toy_image):
-    (failure,) = rehearse_image(toy_image, "fill", file_bytes=10_000_000).failures
-    assert "File too large" in failure
-
-
-def test_a_server_that_fills_the_disk_is_killed(rehearse_image, invoke_image):
-    result = rehearse_image(invoke_image, "fill", disk_bytes=50_000_000, cases=2)
-    assert "disk limit exceeded: its files take 0.08" in result.failures[0]
-    assert "unhealthy since case" in result.failures[1]
-
-
-@pytest.mark.parametrize("status", [125, 126, 127])
 def test_a_status_of_the_engine_may_be_the_programs_own(
-    rehearse_image, toy_image, invoke_image, tmp_path: Path, status: int
-):
+    rehearse_image: RehearseImage, toy_image: str, invoke_image: str, tmp_path: Path
+) -> None:
     """Cases fail separately and rehearsal.json is written, by `exec` as by `invoke`."""
-    result = rehearse_image(toy_image, f"status-{status}", cases=2)
-    assert [case.exit_code for case in result.cases] == [status, status]
-    assert f"exit status {status}; " in result.failures[0]
+    result = rehearse_image(toy_image, "status-125", cases=2)
+    assert [case.exit_code for case in result.cases] == [125, 125]
+    assert "exit status 125; " in result.failures[0]
     assert "my own error" in result.failures[0]
     assert (tmp_path / "out" / "rehearsal.json").exists()
     shutil.rmtree(tmp_path / "out")
-    result = rehearse_image(invoke_image, f"status-{status}")
-    assert f"the server ended during the case: exit status {status}; " in result.failures[0]
+    failures = rehearse_image(invoke_image, "status-125").failures
+    assert "the server ended during the case: exit status 125; " in failures[0]
 
 
-@pytest.mark.parametrize("label", ["exec", "invoke"])
-def test_a_card_that_is_not_there_is_named(engine, toy_image, invoke_image, cohort: Path, tmp_path: Path, label: str):
+def test_a_card_that_is_not_there_is_named(
+    engine: ContainerEngine, toy_image: str, cohort: Path, tmp_path: Path
+) -> None:
     """Messages have the name as it was typed, the engine's own cause, and what to install."""
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a card")
-    image = toy_image if label == "exec" else invoke_image
     options = ["--task", "segmentation", "--cases", str(cohort), "--output", str(tmp_path / "out"), "--gpus"]
     with pytest.raises(EngineError) as error:
-        rehearse_command([*options, "--algorithm-image", image, "--engine", engine.client])
+        rehearse_command([*options, "--algorithm-image", toy_image, "--engine", engine.client])
     message = str(error.value)
-    assert message.startswith(f"{engine.name} could not start {image}: ")
+    assert message.startswith(f"{engine.name} could not start {toy_image}: ")
     assert "NVIDIA Container Toolkit" in message
     if not engine.is_podman:
         assert 'could not select device driver "" with capabilities: [[gpu]]' in message
 
 
-def test_an_entry_point_that_is_not_there_fails_its_case_by_name(engine, rehearse_image, base_image, tmp_path: Path):
+def test_an_entry_point_that_is_not_there_fails_its_case_by_name(
+    engine: ContainerEngine, rehearse_image: RehearseImage, base_image: str, tmp_path: Path
+) -> None:
     (tmp_path / "toy").mkdir()
-    image = build_toy(
-        *(engine, tmp_path / "toy", base_image, "hecktor-test-no-entry:latest", "toy_algorithm.py"),
-        label="ENV PATH=/nowhere",
-    )
+    names = (base_image, "hecktor-test-no-entry:latest", "toy_algorithm.py")
+    image = build_toy(engine, tmp_path / "toy", *names, label="ENV PATH=/nowhere")
     (failure,) = rehearse_image(image).failures
     assert "exit status 127" in failure
     assert "python3" in failure
 
 
-def test_after_a_memory_kill_no_further_case_is_answered(rehearse_image, invoke_image):
-    result = rehearse_image(invoke_image, "memory", memory_mib=64, cases=2)
-    assert len(result.startup_s) == 1
-    assert "memory beyond 0.0625 GiB" in result.failures[0]
-    assert "503, not answered: the process has been unhealthy since case" in result.failures[1]
-
-
-def test_the_time_limit_stops_the_container(engine, rehearse_image, toy_image):
+def test_the_time_limit_stops_the_container(
+    engine: ContainerEngine, rehearse_image: RehearseImage, toy_image: str
+) -> None:
     """SIGTERM comes after 4 s, when the toy ignores it, SIGKILL 5 s later, and the container is removed."""
     result = rehearse_image(toy_image, "ignore-sigterm", time_limit_s=4)
     (failure,) = result.failures
@@ -218,13 +214,14 @@ def test_the_time_limit_stops_the_container(engine, rehearse_image, toy_image):
     assert engine.run("ps", "--all", "--quiet", "--filter", f"name={name}") == ""
 
 
-def test_the_time_limit_stops_the_server(engine, rehearse_image, invoke_image):
+def test_the_time_limit_stops_the_server(
+    engine: ContainerEngine, rehearse_image: RehearseImage, invoke_image: str
+) -> None:
     def list_containers() -> set[str]:
         return set(engine.run("ps", "--all", "--quiet", "--filter", "name=hecktor-rehearsal-").split())
 
     before = list_containers()
-    result = rehearse_image(invoke_image, "sleep", time_limit_s=2)
-    (failure,) = result.failures
+    (failure,) = rehearse_image(invoke_image, "sleep", time_limit_s=2).failures
     assert "still running after 2 s" in failure
     # Parallel tests have containers too, but they end.
     own, until = list_containers() - before, time.monotonic() + 60
@@ -233,28 +230,21 @@ def test_the_time_limit_stops_the_server(engine, rehearse_image, invoke_image):
     assert not own & list_containers()
 
 
-def test_wheels_of_a_layer_are_warnings(engine, rehearse_image, base_image, tmp_path: Path):
+def test_wheels_of_a_layer_are_warnings(
+    engine: ContainerEngine, rehearse_image: RehearseImage, base_image: str, tmp_path: Path
+) -> None:
     """Neither variables nor commands name a version, as after `pip install -r requirements.txt`."""
     (tmp_path / "toy").mkdir()
-    folders = (
-        "/opt/venv/lib/python3.11/site-packages/torch-2.9.1+cu130.dist-info /opt/b/nvidia_cublas-13.1.0.3.dist-info"
-    )
-    (tmp_path / "toy" / "install").write_text(f"mkdir -p {folders}\n")
+    wheel = "/opt/venv/lib/python3.11/site-packages/torch-2.9.1+cu130.dist-info"
+    (tmp_path / "toy" / "install").write_text(f"mkdir -p {wheel} /opt/b/nvidia_cublas-13.1.0.3.dist-info\n")
+    names = (base_image, "hecktor-test-wheels:latest", "toy_algorithm.py")
     label = "COPY install /install\nUSER root\nRUN sh /install\nUSER toy"
-    image = build_toy(
-        engine, tmp_path / "toy", base_image, "hecktor-test-wheels:latest", "toy_algorithm.py", label=label
-    )
-    warnings = rehearse_image(image, task="rfs").warnings
+    warnings = rehearse_image(build_toy(engine, tmp_path / "toy", *names, label=label), task="rfs").warnings
     lines = [line for line in warnings if "expected CUDA 12" in line or "nnU-Net" in line]
     assert [line.split(": ")[1].split(", ")[0] for line in lines] == ["PyTorch 2.9.1", "CUDA cu130"]
 
 
-def test_a_missing_image_is_an_error(engine: ContainerEngine):
-    with pytest.raises(EngineError):
-        engine.read_image_facts("hecktor-no-such-image:latest")
-
-
-def test_a_saved_image_is_loaded_as_the_same_image(engine: ContainerEngine, toy_image, tmp_path: Path):
+def test_a_saved_image_is_loaded_as_the_same_image(engine: ContainerEngine, toy_image: str, tmp_path: Path) -> None:
     archive = tmp_path / "toy.tar"
     subprocess.run([engine.client, "save", "--output", str(archive), toy_image], check=True, capture_output=True)
     facts = engine.read_image_facts(toy_image)

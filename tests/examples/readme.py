@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 from hecktor.cli import main
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import CohortOptions
+from rehearsal.phantoms.make import make_cohort
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -34,3 +37,11 @@ def run(command: list[str], output: Path, **replacements: str) -> None:
         return
     assert command[0] == "hecktor"
     assert main(parts) == 0, command
+
+
+def make_coarse_phantoms(command: list[str], folder: Path, *, patients: int | None = None) -> None:
+    """Make the phantoms of a README's command with a coarse CT; by default as many as in the command."""
+    values = {name: command[command.index(f"--{name}") + 1] for name in ("seed", "layout", "patients")}
+    centres = tuple(centre.code for centre in CENTRES)
+    options = CohortOptions(int(values["seed"]), centres, values["layout"], "head_and_neck", ct_coarsening=8)
+    assert list(make_cohort(options, patients or int(values["patients"]), folder, jobs=1))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contract.io.files import read_json
-from tests.examples.readme import read_commands, run
+from tests.examples.readme import make_coarse_phantoms, read_commands, run
 
 PHANTOMS, *_ = read_commands("own_container")
 # For these metrics the program's answers to the three phantoms are not all wrong.
@@ -37,7 +37,7 @@ def check_board(root: Path, task: str) -> None:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a folder, used for `out/own`, with its phantoms."""
     folder = tmp_path_factory.mktemp("own")
-    run(PHANTOMS, folder)
+    make_coarse_phantoms(PHANTOMS, folder / "cases")
     return folder
 
 

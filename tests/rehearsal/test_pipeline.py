@@ -59,12 +59,9 @@ def test_commands_name_an_edition_other_than_the_default(
     assert rehearsal.evaluation.description.split(" ", 1)[1] == evaluation
 
 
-@pytest.mark.parametrize("api_method", ["exec", "invoke"])
-def test_four_answers_reach_the_evaluation(rehearse_toy: Rehearse, tmp_path: Path, api_method: str) -> None:
+def test_four_answers_reach_the_evaluation(rehearse_toy: Rehearse, tmp_path: Path) -> None:
     """Answers have HECKTOR 2026's paths in `predictions.json`, and are files by answer."""
-    result = rehearse_toy(
-        task=None, edition="hecktor2026", arguments=("--four-answers",), evaluation="well", api_method=api_method
-    )
+    result = rehearse_toy(task=None, edition="hecktor2026", arguments=("--four-answers",), evaluation="well")
     assert result.succeeded, (result.failures, result.problems)
     jobs = read_predictions(tmp_path / "out" / "evaluation" / "input" / "predictions.json")
     slugs = ["head-neck-tumor-segmentation", "t-stage", "n-stage", "rfs"]

@@ -122,12 +122,9 @@ FALLBACKS = {
 }
 
 
-@pytest.mark.parametrize("api_method", ["exec", "invoke"])
-def test_fallbacks_and_notices_are_counted_for_each_answer(
-    rehearse_toy: Rehearse, tmp_path: Path, api_method: str
-) -> None:
+def test_fallbacks_and_notices_are_counted_for_each_answer(rehearse_toy: Rehearse, tmp_path: Path) -> None:
     """T and N of both cases have a fallback; a notice concerns all answers of its case."""
-    result = rehearse_toy(**FOUR, arguments=("--four-answers", *record_option(FALLBACKS)), api_method=api_method)
+    result = rehearse_toy(**FOUR, arguments=("--four-answers", *record_option(FALLBACKS)))
     assert result.succeeded
     document = read_json(tmp_path / "out" / "rehearsal.json")
     both = ["A-1", "B-2"]
@@ -141,7 +138,7 @@ def test_fallbacks_and_notices_are_counted_for_each_answer(
 
 
 def test_counts_of_some_cases() -> None:
-    """Four answered cases: one by a fallback, another one with a notice, one without a record, one sound."""
+    """Of four answered cases one has a fallback, one a notice, and one no record, as from a user's container."""
     notice = {"what": "CT", "found": "padding"}
     records = {
         "a": RecordedRun.model_validate({"fallbacks": ["rfs"]}),
@@ -151,10 +148,6 @@ def test_counts_of_some_cases() -> None:
     }
     (answer,) = summarise_answers(["rfs"], records)
     assert str(answer) == "rfs: 4 answered, 1 by a fallback (a), 1 with notices (b), 1 without a run record (c)"
-
-
-def test_without_run_records_fallbacks_are_unknown() -> None:
-    """User containers write no record, so fallbacks and notices are unknown."""
     (answer,) = summarise_answers(["rfs"], {"a": None, "b": None})
     assert str(answer) == "rfs: 2 answered; no run records, so fallbacks and notices are unknown"
 

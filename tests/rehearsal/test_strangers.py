@@ -68,24 +68,11 @@ def compute_checksums(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(
-    ("odd", "fault"),
-    [
-        ("M.unlink(); M.symlink_to('/etc/hostname')", "output.mha: a symbolic link"),
-        (
-            "os.chdir(O)\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')",
-            "expected at most 1024 bytes and 32 levels",
-        ),
-    ],
-    ids=["link", "deep"],
-)
-def test_an_odd_output_fails_only_its_own_case(
-    tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch, odd: str, fault: str
-) -> None:
+def test_an_odd_output_fails_only_its_own_case(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = compute_checksums(cohort)
-    result = rehearse_odd(tmp_path, cohort, odd, monkeypatch)
+    result = rehearse_odd(tmp_path, cohort, "M.unlink(); M.symlink_to('/etc/hostname')", monkeypatch)
     assert [failure[:5] for failure in result.failures] == ["A-1: "]
-    assert fault in result.failures[0]
+    assert "output.mha: a symbolic link" in result.failures[0]
     record = json.loads((tmp_path / "out" / "rehearsal.json").read_text())
     assert [case["failure"] is None for case in record["cases"]] == [False, True]
     assert compute_checksums(cohort) == before
@@ -106,14 +93,12 @@ DEEP = (
 @pytest.mark.parametrize(
     ("odd", "fault"),
     [
-        (FILL.format(path="O / 'f'", mb=31), "File too large"),
-        (FILL.format(path="R.parent / 'f'", mb=31), "File too large"),
         ("os.execvp('sh', ['sh', '-c', f'head -c 31000000 /dev/zero > {O}/f'])", "File too large"),
         (f"import time\n{FILES}\ntime.sleep(300)", "disk limit exceeded: its files take 0.08"),
         (FILES, "disk limit exceeded: its files take 0.08"),
         (DEEP, "disk limit exceeded: its files take 0.05"),
     ],
-    ids=["output", "tmp", "shell", "several files", "just before the end", "deep"],
+    ids=["shell", "several files", "just before the end", "deep"],
 )
 def test_a_program_cannot_fill_the_disk(
     tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch, odd: str, fault: str

@@ -244,3 +244,15 @@ def test_an_image_is_one_line_and_a_failed_one_the_end_of_its_log(script: Script
     )
     assert (done.returncode, done.stderr.splitlines()[-2:]) == (3, ["step", "fault"])
     assert (tmp_path / "tree" / log).read_text() == "step\nfault\n"
+
+
+def test_a_conflict_of_codes_requirements_is_the_last_line(script: Script, tmp_path: Path) -> None:
+    """`docker/code-install` prints it; the engine adds a number to each line and lines of its own."""
+    engine = tmp_path / "engine"
+    conflict = "error: my_model/requirements.txt: found torch==2.4.0, expected torch==2.13.0 as in the image"
+    case = f"build*code.Dockerfile*) echo '#12 1.24 {conflict}'; echo exit code 1; exit 1 ;;\n    --version)"
+    engine.write_text(engine.read_text().replace("--version)", case))
+    (tmp_path / "the caller" / "my_model").mkdir()
+    (tmp_path / "the caller" / "my_model" / "__init__.py").touch()
+    done = script("build", "rfs", "--code", "my_model")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, conflict)

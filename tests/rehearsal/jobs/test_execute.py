@@ -43,13 +43,6 @@ def test_a_bad_job_fails(rehearse_toy, behave, task, message):
     assert not result.succeeded
 
 
-@pytest.mark.parametrize("task", ["segmentation", "rfs"])
-def test_a_good_job_passes(rehearse_toy, task):
-    result = rehearse_toy(task=task, evaluation="well")
-    assert result.succeeded
-    assert result.failures == result.problems == ()
-
-
 def test_a_mask_off_the_ct_grid_is_accepted_with_a_warning(rehearse_toy):
     result = rehearse_toy("wrong-geometry")
     assert result.succeeded
@@ -117,15 +110,6 @@ def test_a_failed_job_prevents_the_evaluation_except_with_mark_missing(rehearse_
     assert [(job.status, job.outputs) for job in jobs] == [("Failed", ())] * 2
 
 
-def test_a_ranked_metric_that_is_no_number_leaves_the_result_unranked(rehearse_toy):
-    result = rehearse_toy(evaluation="NaN")
-    assert len(result.problems) == 1
-    assert (
-        "aggregates.gtvn_f1_agg.value, expected a number; the platform would leave the whole result unranked"
-        in (result.problems[0])
-    )
-
-
 def test_a_missing_metrics_file_fails_the_evaluation(rehearse_toy):
     (problem,) = rehearse_toy(evaluation="missing").problems
     assert "metrics.json: not found" in problem
@@ -133,7 +117,8 @@ def test_a_missing_metrics_file_fails_the_evaluation(rehearse_toy):
 
 
 def test_files_of_a_rehearsal(rehearse_toy, tmp_path: Path):
-    rehearse_toy(evaluation="well")
+    result = rehearse_toy(evaluation="well")
+    assert (result.succeeded, result.failures, result.problems) == (True, (), ())
     out = tmp_path / "out"
     names = ["evaluation", "logs", "metrics.json", "predictions", "rehearsal.json"]
     assert sorted(path.name for path in out.iterdir()) == names
@@ -182,20 +167,12 @@ GRID = Geometry((4, 3, 2), (1.0, 1.0, 2.0), (0.0, 0.0, 0.0))
 T_STAGES = '"T1", "T2", "T3", "T4"'
 
 
-def write_four_answers(folder: Path, **values: object) -> None:
+def write_four_answers(folder: Path) -> None:
     mask = np.zeros(GRID.array_shape, np.uint8)
     mask[0, 0, 0] = 2
     write_mask(FOUR.find_answer("segmentation").socket.path_under(folder) / "output.mha", mask, GRID)
-    for name, value in ({"t_stage": "T3", "n_stage": "N0", "rfs": 812.5} | values).items():
+    for name, value in {"t_stage": "T3", "n_stage": "N0", "rfs": 812.5}.items():
         write_json(FOUR.find_answer(name).socket.path_under(folder), value)
-
-
-def test_four_answers_are_checked_in_one_job(tmp_path: Path):
-    write_four_answers(tmp_path)
-    checked = check_outputs(tmp_path, FOUR, GRID)
-    assert [output.answer.name for output in checked.outputs] == ["segmentation", "t_stage", "n_stage", "rfs"]
-    assert [output.value for output in checked.outputs] == [None, "T3", "N0", 812.5]
-    assert checked.warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -205,21 +182,19 @@ def test_four_answers_are_checked_in_one_job(tmp_path: Path):
         ("t_stage", {"T_stage": "T2"}, f't-stage.json: found {{"T_stage": "T2"}}, expected one of {T_STAGES}'),
         ("rfs", True, "rfs.json: found true, expected a number"),
         ("n_stage", ["N2"] * 20, 'n-stage.json: found ["N2", "N2"'),
+        ("t_stage", None, "t-stage.json: not valid JSON"),
     ],
 )
 def test_one_bad_answer_of_four_fails_the_job(tmp_path: Path, name: str, value: object, message: str):
-    write_four_answers(tmp_path, **{name: value})
+    """The mask is sound; a stage without quotes is no JSON."""
+    write_four_answers(tmp_path)
+    assert check_outputs(tmp_path, FOUR, GRID).warnings == ()
+    path = FOUR.find_answer(name).socket.path_under(tmp_path)
+    path.write_text("T2" if value is None else json.dumps(value))
     with pytest.raises(OutputError) as stop:
         check_outputs(tmp_path, FOUR, GRID)
     assert str(stop.value).startswith(message)
     assert len(str(stop.value)) < 250
-
-
-def test_a_stage_without_quotes_is_no_json(tmp_path: Path):
-    write_four_answers(tmp_path)
-    (tmp_path / "t-stage.json").write_text("T2")
-    with pytest.raises(OutputError, match=r"^t-stage\.json: not valid JSON"):
-        check_outputs(tmp_path, FOUR, GRID)
 
 
 @pytest.mark.parametrize(
@@ -244,14 +219,6 @@ def test_a_missing_command_is_an_error(tmp_path: Path):
     call = Call("n", tmp_path, tmp_path, tmp_path, tmp_path / "o", tmp_path / "e", Limits(2**30, 5))
     with pytest.raises(EngineError, match="no such command"):
         ProcessRunner(("no-such-program-here",)).run(call)
-
-
-def test_a_tiff_is_a_warning_since_the_platform_accepts_it(tmp_path: Path):
-    write_four_answers(tmp_path)
-    mask = FOUR.find_answer("segmentation").socket.path_under(tmp_path) / "output.mha"
-    mask.rename(mask.with_suffix(".tif"))
-    warning = "output.tif: a TIFF; the platform would accept it, the evaluation would score it as missing"
-    assert check_outputs(tmp_path, FOUR, GRID).warnings == (warning,)
 
 
 def test_input_overwritten_by_as_many_bytes_is_changed(tmp_path: Path) -> None:

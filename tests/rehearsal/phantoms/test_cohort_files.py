@@ -303,19 +303,8 @@ def test_a_free_number_is_drawn_from_its_range_and_read_in_training_and_inferenc
 @pytest.mark.slow
 def test_ctrl_c_ends_a_cohort_without_a_trace(tmp_path: Path) -> None:
     """SIGINT reaches the command and its two processes, as from a terminal."""
-    options = [
-        "--patients",
-        "4",
-        "--seed",
-        "1",
-        "--layout",
-        "release",
-        "--jobs",
-        "2",
-        "--output",
-        str(tmp_path / "out"),
-    ]
-    command = [sys.executable, "-m", "hecktor", "phantoms", *options]
+    options = ["--patients", "4", "--seed", "1", "--layout", "release", "--jobs", "2", "--output"]
+    command = [sys.executable, "-m", "hecktor", "phantoms", *options, str(tmp_path / "out")]
     with subprocess.Popen(reset_signals(command), stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         while not (tmp_path / "out").exists() and process.poll() is None:
             time.sleep(0.1)

@@ -50,10 +50,10 @@ def test_mounts_and_arguments(tmp_path: Path, api_method: str, after_the_image: 
     ]  # fmt: skip
 
 
-def test_a_container_has_neither_rights_nor_a_second_log_nor_processes_without_bound(tmp_path: Path) -> None:
+def test_a_container_has_neither_rights_nor_a_second_log_and_is_limited_in_processes_and_file_sizes() -> None:
     arguments = ContainerEngine("docker", is_podman=False).build_limit_arguments(Limits(16 * GIB, 60))
     expected = {"--pids-limit=4096", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--log-driver=none"}
-    assert expected <= set(arguments)
+    assert expected | {"--ulimit=fsize=4000000000:4000000000"} <= set(arguments)
 
 
 # What Docker prints for `--gpus all` on a machine without the toolkit.
@@ -120,11 +120,6 @@ def test_a_program_may_end_with_status_125(tmp_path: Path) -> None:
     assert find_run_failure(runner.run(call), call.limits, call.stderr).endswith(
         "its last line on stderr: my own error"
     )
-
-
-def test_a_container_is_limited_in_the_size_of_a_file() -> None:
-    arguments = ContainerEngine("docker", is_podman=False).build_limit_arguments(Limits(16 * GIB, 60))
-    assert "--ulimit=fsize=4000000000:4000000000" in arguments
 
 
 def test_an_image_that_is_not_there_is_named_once(tmp_path: Path) -> None:
