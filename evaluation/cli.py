@@ -140,9 +140,8 @@ def _print_teams(task: TaskProfile, reports: Mapping[str, Mapping[str, Any]], ou
         if all(line in lines for lines in skipped):
             print(line)
     if reports:
-        print(
-            f"written: {platform.METRICS_JSON} of {len(reports)} teams in {output}; `hecktor rank {output}` ranks them"
-        )
+        teams = "1 team" if len(reports) == 1 else f"{len(reports)} teams"
+        print(f"written: {platform.METRICS_JSON} of {teams} in {output}; `hecktor rank {output}` ranks them")
 
 
 def _print_report(report: Mapping[str, Any]) -> None:

@@ -24,6 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     without_scoring = [algorithm.name for algorithm in edition.algorithms if algorithm.name not in profile.tasks]
     if without_scoring:
         lines.append(f"not scored: {', '.join(without_scoring)}")
+    used = {name for algorithm in edition.algorithms for name in (*algorithm.inputs, *algorithm.optional_inputs)}
+    unused = [name for name in edition.inputs if name not in used]
+    if unused:
+        lines.append(f"warning: no task uses {', '.join(unused)}: name them in its `inputs` or `optional_inputs`")
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
 
@@ -31,8 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _describe_task(task: TaskProfile) -> list[str]:
     """Return lines with the answers of the task, its official ranking and the metrics that it may rank by."""
     answers = ", ".join(f"{answer.answer.name} ({answer.answer.kind})" for answer in task.answers.values())
+    optional = ", ".join(task.algorithm.optional_inputs)
     lines = [
         f"task {task.algorithm.name}",
+        f"  inputs: {', '.join(task.algorithm.inputs)}{f'; optional: {optional}' * bool(optional)}",
         f"  answers: {answers}",
         f"  official ranking: {task.ranking.official}, by {', '.join(task.ranking.official_metrics)}",
     ]

@@ -117,7 +117,7 @@ class Input(Socket):
         if known is None:
             release: str | None = f"{{id}}__{name}.nii.gz"
             if modality is None:
-                raise ValueError(f"MR or mask as the modality of {name}")
+                raise ValueError(f"MR or mask as the modality of {name}, or a name among {', '.join(INPUT_NAMES)}")
             if modality not in (MR, "mask"):
                 raise ValueError(f"inputs among {', '.join(INPUT_NAMES)}, or of the modality MR or mask, not {name}")
         else:

@@ -354,7 +354,8 @@ def check_measured(metrics: Mapping[str, MetricProfile], measured: MeasuredMetri
 
 def _check_measured(name: str, measured: MeasuredMetrics, where: str) -> None:
     if name not in measured:
-        raise HecktorError(where, f"{name!r} is not measured under these rules", f"some of {', '.join(measured)}")
+        rankable = ", ".join(name for name, metric in measured.items() if metric.metric.can_rank)
+        raise HecktorError(where, f"{name!r} is not measured under these rules", f"some of {rankable}")
 
 
 def _check_direction(entry: RankedMetric, metric: Metric, where: str) -> None:

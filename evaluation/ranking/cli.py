@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,7 +41,8 @@ def _rank(options: argparse.Namespace) -> int:
     _remove_earlier_leaderboard(options.output, options.metrics)
     require_paths(options, "metrics")
     require_files(options, "--table", "--methods", "--runs")
-    teams = _name_results(options.metrics, options.names)
+    aside = {source.source.resolve() for source in options.out_of_competition}
+    teams = _name_results(options.metrics, options.names, aside)
     if not (teams or options.runs or options.table):
         raise HecktorError("metrics", "no metrics.json is given", "one of each team, or --runs, or --table")
     if options.cases and options.without_cases:
@@ -93,8 +94,8 @@ def _remove_earlier_leaderboard(output: Path, paths: Sequence[Path]) -> None:
             (output / name).unlink(missing_ok=True)
 
 
-def _name_results(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[str, Path]]:
-    """Return the name and the metrics.json of each team.
+def _name_results(paths: Sequence[Path], names: Sequence[str] | None, aside: Set[Path]) -> list[tuple[str, Path]]:
+    """Return the name and the metrics.json of each ranked team; files in `aside` are shown without a rank.
 
     Raises:
         HecktorError: A path is not a folder or a JSON file, a folder has no results, or the number of names differs
@@ -104,6 +105,7 @@ def _name_results(paths: Sequence[Path], names: Sequence[str] | None) -> list[tu
         if not path.is_dir() and path.suffix.lower() != ".json":
             raise HecktorError("metrics", f"a file: {path.absolute()}", f"a {METRICS_JSON}, or a folder with one")
     files = [file for path in paths for file in (_find_results(path) if path.is_dir() else [path])]
+    files = [file for file in files if file.resolve() not in aside]
     teams = list(names) if names else [normalise_unicode(path.resolve().parent.name) for path in files]
     if len(teams) != len(files):
         raise HecktorError("--names", f"{len(teams)} names for {len(files)} files", "one each")

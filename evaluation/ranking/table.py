@@ -42,7 +42,7 @@ def format_board(board: Leaderboard) -> str:
         lines.append(f"{_get_rank(entry) or '-':>4}  {entry.team:<{team_width}}  {aligned}{note}")
     lines += [f"   -  {team.team:<{team_width}}  no {', '.join(team.without)}" for team in board.incomplete]
     if board.left_out_cases:
-        lines.append(f"without the cases {', '.join(board.left_out_cases)}")
+        lines.append(f"left out: {', '.join(board.left_out_cases)}")
     return "\n".join([*lines, *_format_stability(board, team_width), *format_identical_answers(board)]) + "\n"
 
 
@@ -100,7 +100,7 @@ def _format_stability(board: Leaderboard, team_width: int) -> list[str]:
     if stable is None or official is None:
         return [f"no rank stability: {board.without_stability_because}"]
     drawn = f"ranks in {stable.bootstraps} bootstrap rankings"
-    lines = [f"{drawn}: 95% interval, and how often first (a tie counts for each)"]
+    lines = [f"{drawn}: 95% interval, and how often first (a tie for first counts for each tied team)"]
     for team in board.order:
         ranks = official.teams[team]
         first = ranks.times_at_rank.get("1", 0) / stable.bootstraps
@@ -114,9 +114,7 @@ def _format_stability(board: Leaderboard, team_width: int) -> list[str]:
     # Between two teams the tau only repeats how often the first team is first.
     known = {name: tau for name, tau in taus.items() if tau.mean is not None and len(board.order) > 2}
     if known:
-        lines.append(
-            "Kendall's tau between each bootstrap ranking and the ranking of all patients, both by the same rule:"
-        )
+        lines.append("Kendall's tau between each bootstrap ranking and the ranking above, both by the same rule:")
     width = max(map(len, known), default=0)
     return [*lines, *(f"      {name:<{width}}  {_format_tau(tau)}" for name, tau in known.items())]
 

@@ -119,7 +119,7 @@ def make_phase(options: PhaseOptions, images: ImageBuilder | None, report: Repor
             report(f"{table}: packed without {', '.join(columns)}, which the score of this task does not use")
         for name, answers in submissions.items():
             _score_submission(options, name, answers, scratch)
-            report(f"{name} submission: made and scored")
+            report(f"{name} submission: made, and scored without the image")
         with keep_failed_logs(scratch, options.output):
             runner, names = _prepare_runner(options, images, scratch, report)
             runs = {name: _run_submission(name, runner, settings, scratch, report) for name in submissions}

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract.editions import DEFAULT_EDITION, compute_content_digest, load_edition, remove_scoring
+from contract.editions import DEFAULT_EDITION, Edition, compute_content_digest, load_edition, remove_scoring
+from contract.editions.inputs import CT_PLANNING, RT_DOSE
 from contract.images.geometry import Geometry
 from rehearsal.phantoms.body import BLADDER_BOTTOM, BRAIN_BOTTOM, Body, draw_body, draw_heights
 from rehearsal.phantoms.canvas import Axes, Frame
@@ -298,9 +299,17 @@ def make_case(seed: int, index: int, centres: Sequence[Centre], only: str | None
 
 def draw_cases(options: CohortOptions, patients: int) -> list[PhantomCase]:
     """Draw the first `patients` patients of a cohort, without rendering them."""
-    centres = [find_centre(code) for code in options.centres]
+    centres = adapt_centres([find_centre(code) for code in options.centres], load_edition(options.edition))
     cases = (make_case(options.seed, index, centres, options.field_of_view) for index in count())
     return list(islice(_balance(cases) if options.balanced else cases, patients))
+
+
+def adapt_centres(centres: Sequence[Centre], edition: Edition) -> list[Centre]:
+    """Return the centres with radiotherapy data of all patients if an algorithm of the edition requires them."""
+    required = {name for algorithm in edition.algorithms for name in algorithm.inputs}
+    if required.isdisjoint((CT_PLANNING, RT_DOSE)):
+        return list(centres)
+    return [replace(centre, rt_dose_share=1.0) for centre in centres]
 
 
 def _balance(cases: Iterator[PhantomCase]) -> Iterator[PhantomCase]:

@@ -174,9 +174,10 @@ def _list_release_images(case: PhantomCase, task: Algorithm, rendered: Rendered)
     """List a patient's images by file name."""
     name = case.patient_id
     images = {f"{name}__CT.nii.gz": rendered.ct, f"{name}__PT.nii.gz": rendered.pet}
-    if task.mask_spec is not None or CONTOURS in (*task.inputs, *task.optional_inputs):
+    inputs = {*task.inputs, *task.optional_inputs}
+    if task.mask_spec is not None or CONTOURS in inputs:
         images[f"{name}.nii.gz"] = rendered.mask
-    if RT_DOSE in task.optional_inputs and rendered.planning is not None and rendered.dose is not None:
+    if RT_DOSE in inputs and rendered.planning is not None and rendered.dose is not None:
         images |= {f"{name}__CTPlanning.nii.gz": rendered.planning, f"{name}__RTDOSE.nii.gz": rendered.dose}
     return images
 

@@ -28,7 +28,7 @@ from contract.packages import (
 )
 from rehearsal.jobs.execution import JobResult, Rehearsal
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import PhantomCase, make_case
+from rehearsal.phantoms.cohort import PhantomCase, adapt_centres, make_case
 from rehearsal.phantoms.make import PlatformWriter, render_for_edition
 from rehearsal.pipeline import rehearse
 from rehearsal.records import RecordedRun, RehearsedCase
@@ -225,17 +225,18 @@ def make_phantoms(folder: Path, edition: Edition, kinds: Sequence[str], coarseni
     """
     layout = PlatformWriter(edition)
     kind_of: dict[str, str] = {}
-    for case, kind in zip(_make_cases(kinds), kinds, strict=True):
+    for case, kind in zip(_make_cases(kinds, edition), kinds, strict=True):
         layout.write_case(folder, case, render_for_edition(edition, case, coarsening))
         kind_of[case.patient_id] = kind
     return kind_of
 
 
-def _make_cases(kinds: Sequence[str]) -> Iterator[PhantomCase]:
+def _make_cases(kinds: Sequence[str], edition: Edition) -> Iterator[PhantomCase]:
     """Make a different patient for each kind; the first patient has a planned dose."""
+    centres = adapt_centres(CENTRES, edition)
     start = 0
     for number, kind in enumerate(kinds):
-        candidates = (make_case(SEED, index, CENTRES, kind) for index in count(start))
+        candidates = (make_case(SEED, index, centres, kind) for index in count(start))
         case = next(case for case in candidates if number > 0 or case.protocol.dose is not None)
         start = case.index + 1
         yield case

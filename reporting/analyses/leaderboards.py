@@ -117,7 +117,7 @@ TESTS: Final = {
     KANG: "Kang's test",
 }
 # Follows the caption of the frequencies of ranks.
-_TAU_CAPTION: Final = " Tau is Kendall's correlation of the bootstrap rankings with the ranking of all patients."
+_TAU_CAPTION: Final = " Tau is Kendall's correlation of the bootstrap rankings with the ranking that is shown."
 
 
 def analyse_stability(results: TaskResults) -> list[Analysis]:
@@ -309,7 +309,7 @@ def _describe_tests(comparisons: Mapping[str, MetricTests]) -> list[str]:
     notes = [f"{', '.join(titles)}: {names}." for names, titles in by_test.items()]
     without = {title: sum(bool(pair.without_p) for pair in tests.pairs) for title, tests in comparisons.items()}
     untested = [
-        f"{title} in {count // 2} of {len(comparisons[title].pairs) // 2} pairs of teams"
+        f"{title} in {count // 2} of {len(comparisons[title].pairs) // 2} pairs"
         for title, count in without.items()
         if count
     ]

@@ -302,10 +302,9 @@ WHY_NO_P: Final = (
     "There is no p for other properties or for single teams: the HECKTOR 2021 overview prints one only for volume, "
     "over all teams."
 )
-NO_SCANS: Final = "SUVmax is missing; to add it, run hecktor study baselines --cohort COHORT --output RESULTS."
 
 
-def correlate_dsc(table: AnswerRows, influences: list[Influence], *, with_scans: bool) -> list[Analysis]:
+def correlate_dsc(table: AnswerRows, influences: list[Influence]) -> list[Analysis]:
     """Compute Spearman's correlation of the DSC with each property, over all masks of all teams and for each team."""
     rows: list[dict[str, Any]] = []
     for influence in influences:
@@ -336,7 +335,7 @@ def correlate_dsc(table: AnswerRows, influences: list[Influence], *, with_scans:
             "p": "p",
         },
         rows=rows,
-        notes=(HOW_P, WHY_NO_P, *(() if with_scans else (NO_SCANS,))),
+        notes=(HOW_P, WHY_NO_P),
         source="HECKTOR 2021 overview, influence of tumour size and SUV (0.494 for the volume, 0.428 for SUVmax)",
     )
     return [analysis] if rows else []

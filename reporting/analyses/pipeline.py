@@ -65,7 +65,7 @@ def analyse_answer(results: TaskResults, answer: AnswerSpec, *, with_cases: bool
             *analyse_lesions(table),
             *(compute_binned_dsc(table, influence) for influence in influences if influence.has_enough_cases),
             *(compute_case_medians(table, influence) for influence in influences if with_cases),
-            *correlate_dsc(table, influences, with_scans=bool(results.scans)),
+            *correlate_dsc(table, influences),
         ]
     if answer.kind == "risk":
         return analyse_survival(table)

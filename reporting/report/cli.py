@@ -64,6 +64,8 @@ def _write_report(options: argparse.Namespace, page: Path) -> int:
         results = find_results(options.results, profile, same_rules=options.edition is not None)
     results = add_groups(results, options.groups)
     sys.stderr.writelines(f"warning: task {task.task.number}: {NOT_CHECKED}\n" for task in results if task.is_unchecked)
+    if any(task.task.mask_spec is not None and not task.scans and not task.is_unchecked for task in results):
+        print("no SUVmax in the report; to add it, run hecktor study baselines --cohort COHORT --output RESULTS")
     colours = assign_colours(list_teams(results))
     analyses = _compute_analyses(results, options.compare, with_cases=options.cases)
     requests, picture_notes = _plan_pictures(options, profile, results, masks)

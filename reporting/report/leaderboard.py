@@ -29,8 +29,8 @@ _MAX_NAMES: Final = 3
 _NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _CAPTION: Final = "Leaderboard with 95% intervals"
 _TESTS_CAPTION: Final = (
-    "; better than: number of teams with p < 0.05 after Holm's correction; neither better nor worse than: no such p, "
-    "such a p in both directions, or too few patients to test"
+    "; better than: number of teams with p < 0.05 after Holm's correction; neither better nor worse than: no "
+    "significant difference in any metric, differences in both directions, or too few patients to test"
 )
 # Random answers order half of the pairs of patients correctly.
 _CHANCE_OF_PAIRS: Final = 0.5

@@ -102,7 +102,7 @@ def _write_footer(content: PageContent) -> str:
     ]
     sentences = [
         f"{'; '.join(filter(None, facts))}.",
-        "All figures come from the metrics.json and leaderboard.json files of the results.",
+        f"All figures come from the {'metrics.json and ' * bool(checked)}leaderboard.json files of the results.",
     ]
     if content.citation:
         sentences.append(f"Cite {content.citation}.")

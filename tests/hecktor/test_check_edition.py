@@ -20,9 +20,10 @@ def test_the_ranking_and_its_weights_are_printed(edition: Path, capsys: pytest.C
     capsys.readouterr()
     assert main(["check-edition", str(edition)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:5] == [
+    assert lines[:6] == [
         "My Edition (larynx): no error found",
         "task all",
+        "  inputs: ct, pet, ehr",
         "  answers: tumour (mask), response (class), survival (risk)",
         "  official ranking: score, by score",
         "  score = 0.4 gtvp_dsc_mean + 0.3 response_balanced_accuracy + 0.3 c_index",
@@ -31,6 +32,14 @@ def test_the_ranking_and_its_weights_are_printed(edition: Path, capsys: pytest.C
     assert {"gtvn_f1_agg", "response_balanced_accuracy", "c_index"} <= set(usable.partition(": ")[2].split(", "))
     # The optimum of a volume bias is 0, so the metric does not rank.
     assert "gtvp_volume_bias_mean_ml" not in usable
+
+
+def test_inputs_that_no_task_uses_are_named(edition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dose = '"rt_dose": {"slug": "dose", "title": "Dose", "kind": "Image", "path": "images/dose"}'
+    edition.write_text(edition.read_text().replace('"inputs": {', f'"inputs": {{{dose},', 1))
+    capsys.readouterr()
+    assert main(["check-edition", str(edition)]) == 0
+    assert "warning: no task uses rt_dose" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,9 @@ def test_a_board_without_cases_equals_the_board_of_a_smaller_cohort(tmp_path, ca
     whole = write_results(tmp_path / "whole", TRUTH)
     smaller = write_results(tmp_path / "smaller", ["P1", "P3", "P4", "P6"])
     content = rank(whole, tmp_path / "found", "--without-case", "P5", "--without-case", "P2")
-    assert "\nwithout the cases P2, P5\n" in capsys.readouterr().out
+    assert "\nleft out: P2, P5\n" in capsys.readouterr().out
     expected = rank(smaller, tmp_path / "expected")
-    assert "without the cases" not in capsys.readouterr().out
+    assert "left out" not in capsys.readouterr().out
     assert content["provenance"].pop("without_cases") == ["P2", "P5"]
     assert {**content, "files": {}} == {**expected, "files": {}}
     assert content["files"] == {}

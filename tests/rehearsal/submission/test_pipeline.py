@@ -221,7 +221,7 @@ def test_an_earlier_submission_is_replaced_only_by_one_that_passed(tiny_package:
 
 def test_phantoms_are_different_patients_and_one_has_a_dose() -> None:
     """Draw the usual, the longest and the shortest field of view without rendering."""
-    cases = list(_make_cases(KINDS))
+    cases = list(_make_cases(KINDS, load_edition()))
     assert [case.protocol.field_of_view for case in cases] == list(KINDS)
     assert len({case.index for case in cases}) == 3
     assert cases[0].protocol.dose is not None

@@ -91,7 +91,7 @@ def test_a_second_test_is_shown_with_the_deciding_one(two_teams, without_p: str,
     assert tests.notes == (
         "M: Student's t of the difference over its bootstrap standard error, with Kang's test as a second test.",
         "D (mm): Wilcoxon's signed-rank test.",
-        f"Too few patients differ to test M in 1 of 1 pairs of teams: {reason}.",
+        f"Too few patients differ to test M in 1 of 1 pairs: {reason}.",
     )
 
 

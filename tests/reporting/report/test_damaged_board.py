@@ -90,7 +90,7 @@ def test_the_name_of_a_team_leads_nowhere_and_is_printable(results: Path, tmp_pa
     (tmp_path / "outside").mkdir()
     (results / "task1" / "A" / "metrics.json").rename(tmp_path / "outside" / "metrics.json")
     file, sound = results / "task1" / "leaderboard.json", str(results / "task1" / "B" / "metrics.json")
-    valid = file.read_text()
+    aside, valid = tmp_path / "outside" / "metrics.json", file.read_text()
     for part in ("teams", "out_of_competition"):
         board = json.loads(valid)
         board[part][0]["team"] = name
@@ -98,7 +98,7 @@ def test_the_name_of_a_team_leads_nowhere_and_is_printable(results: Path, tmp_pa
         with pytest.raises(HecktorError, match=rf"^task1/leaderboard\.json\.{part}\[0\]\.team: found ") as problem:
             report(["--results", str(results), "--output", str(tmp_path / "report.html")])
         assert problem.value.message.isprintable()
-    words = [["--names", name], *([["--out-of-competition", f"{name}={sound}"]] if name.strip() else [])]
+    words = [["--names", name], *([["--out-of-competition", f"{name}={aside}"]] if name.strip() else [])]
     for more in words:
         with pytest.raises(HecktorError, match=r"^team: found ") as problem:
             rank([sound, *more, "--output", str(tmp_path / "ranked")])
