@@ -50,7 +50,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("baseline.report.held_out.MAX_WORST_CASES", 1)
         patch.setattr("baseline.heads.cross_validation.OUTER_FOLDS", 2)
-        patch.setattr("baseline.heads.models.selection.INNER_FOLDS", 2)
+        patch.setattr("baseline.heads.models.targets.INNER_FOLDS", 2)
         run_hecktor("train", "all", "--edition", file, "--release", root / "release", "--work", root / "work", "--output",
                 root / "package", "--networks", tiny_package, "--spacing-mm", 9, 9, 9, "--folds", 2, "--jobs", 1)  # fmt: skip
     file.parent.rename(root / "elsewhere")

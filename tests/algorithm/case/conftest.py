@@ -1,4 +1,4 @@
-"""Phantoms in three fields of view, which several tests read."""
+"""Phantoms in two fields of view, which several tests read; `region/test_localise.py` has more of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rehearsal.phantoms.cohort import coarsen_protocol, make_case
 from rehearsal.phantoms.rendering import Rendered, render
 
 
-@pytest.fixture(scope="session", params=["head_and_neck", "cut", "whole_body"])
+@pytest.fixture(scope="session", params=["head_and_neck", "cut"])
 def phantom(request: pytest.FixtureRequest) -> Rendered:
     """Render a phantom on coarse grids; do not change its arrays."""
     case = make_case(12, 1, CENTRES, request.param)
