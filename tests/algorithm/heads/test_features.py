@@ -19,7 +19,7 @@ from algorithm.heads.structure import (
 )
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from tests.algorithm.heads.structures import WIDE, Array, find_structure, make_ball, make_grid
+from tests.algorithm.heads.structures import WIDE, Array, find_structure, make_grid
 
 # Regions
 
@@ -49,16 +49,6 @@ def test_components_touch_by_corners_and_know_their_place() -> None:
 
 
 # Shape
-
-
-def test_a_large_ball_is_nearly_a_sphere() -> None:
-    """Radius 20 mm in voxels of 1 mm. A stepped surface is a little larger than the sphere's 5027 mm2."""
-    grid = make_grid((45, 45, 45), (1.0, 1.0, 1.0))
-    values = measure_shape(find_structure(make_ball(grid, (22, 22, 22), 20), grid))
-    assert values["diameter_mm"] == pytest.approx(41, abs=0.5)
-    assert values["sphericity"] == pytest.approx(0.95, abs=0.05)
-    assert values["surface_mm2"] == pytest.approx(4 * np.pi * 20**2, rel=0.1)
-    assert values["elongation"] == values["flatness"] == pytest.approx(1)
 
 
 def test_a_single_voxel() -> None:
@@ -146,30 +136,29 @@ def make_cube() -> Array:
     return structure
 
 
-def test_bone_and_air_at_the_surface_by_hand() -> None:
-    """Bone covers the nine voxels of one side of the cube; air touches one voxel of the opposite side. Muscle of 250
-    HU is no bone. A voxel is 0.027 ml."""
+Place = tuple[int | slice, ...]
+SIDE = slice(2, 5)
+
+
+@pytest.mark.parametrize(
+    ("places", "bone", "air", "bone_voxels"),
+    [
+        # Bone covers one side of the cube, air touches one voxel of the opposite side. Muscle of 250 HU is no bone.
+        ({(5, SIDE, SIDE): 251, (1, 3, 3): -501}, 9, 1, 9),
+        # Bone that shares only an edge or lies further away is no contact.
+        ({(5, 5, 3): 1000, (6,): 1000}, 0, 0, 0),
+        # Bone that a tumour has invaded, in the middle of one side, counts for this voxel and its four neighbours in
+        # the side. The voxel behind it is not at the surface.
+        ({(4, 3, 3): 1000}, 5, 0, 1),
+    ],
+)
+def test_bone_and_air_at_the_surface_by_hand(places: dict[Place, float], bone: int, air: int, bone_voxels: int) -> None:
+    """Contacts are shares of the 26 voxels at the surface; a voxel is 0.027 ml."""
     ct = np.full(CUBES.array_shape, 250, np.float32)
-    ct[5, 2:5, 2:5], ct[1, 3, 3] = 251, -501
-    expected = {"bone_contact": 9 / 26, "air_contact": 1 / 26, "bone_ml": 9 * 0.027}
+    for place, hu in places.items():
+        ct[place] = hu
+    expected = {"bone_contact": bone / 26, "air_contact": air / 26, "bone_ml": bone_voxels * 0.027}
     assert measure_contacts(find_structure(make_cube(), CUBES), ct) == pytest.approx(expected)
-
-
-def test_bone_that_shares_only_an_edge_or_lies_further_away_is_no_contact() -> None:
-    ct = np.zeros(CUBES.array_shape, np.float32)
-    ct[5, 5, 3] = ct[6] = 1000
-    assert set(measure_contacts(find_structure(make_cube(), CUBES), ct).values()) == {0.0}
-
-
-def test_bone_that_a_tumour_has_invaded_lies_within_it() -> None:
-    """Bone in the middle of one side counts for this voxel and its four neighbours in the side.
-
-    The voxel behind it is not at the surface.
-    """
-    ct = np.zeros(CUBES.array_shape, np.float32)
-    ct[4, 3, 3] = 1000
-    values = measure_contacts(find_structure(make_cube(), CUBES), ct)
-    assert values == pytest.approx({"bone_contact": 5 / 26, "air_contact": 0, "bone_ml": 0.027})
 
 
 def test_reach_is_3_mm_on_a_fine_grid() -> None:

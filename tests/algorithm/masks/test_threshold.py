@@ -57,80 +57,60 @@ def test_everything_above_41_percent_of_the_highest_uptake() -> None:
     np.testing.assert_array_equal(mask > 0, pet >= 41)
 
 
-def make_region_with_brain(top_mm: float = 118.5) -> Region:
+def make_region_with_brain(top_mm: float = 118.5, brain_lower_mm: float = 88.5) -> Region:
     """Make a brain of 5 x 13 x 13 voxels in slices 30 to 34, x and y 8 to 20; its lower end is at 88.5 mm."""
     mask = np.zeros(GRID.array_shape, dtype=np.uint8)
     mask[30:35, 8:21, 8:21] = 1
-    return replace(EVERYWHERE, upper_mm=(88.5, 88.5, top_mm), brain_lower_mm=88.5, brain=Volume(mask, GRID))
+    upper_mm = (88.5, 88.5, top_mm)
+    return replace(EVERYWHERE, upper_mm=upper_mm, brain_lower_mm=brain_lower_mm, brain=Volume(mask, GRID))
 
 
-@pytest.mark.parametrize("top_mm", [118.5, 109.5])
-def test_the_brain_and_what_is_blurred_around_it_are_left_out(top_mm: float) -> None:
-    """Uptake one voxel below the brain is within 12 mm of it; a tumour 6 voxels from its lower end is not."""
+NODE = (slice(25, 28), slice(22, 26), slice(22, 26))
+BRAIN = (slice(29, 36), slice(8, 21), slice(8, 21)), 30
+BESIDE_BRAIN = (slice(30, 33), slice(10, 14), slice(26, 29)), 12
+BELOW_APEX = replace(EVERYWHERE, apex_mm=60.0)
+SCENES: dict[str, tuple[Region, list[tuple[tuple[slice, ...], int]], set[int]]] = {
+    # Uptake one voxel below the brain is within 12 mm of it; a tumour 6 voxels from its lower end is not.
+    "brain": (make_region_with_brain(), [BRAIN, BESIDE_BRAIN], {12}),
+    "brain above the region": (make_region_with_brain(109.5), [BRAIN, BESIDE_BRAIN], {12}),
+    # Slice 20 lies at 60 mm, the lower end of the brain at 10 mm: 50 mm above it, more than 45.
+    "face high above the brain's lower end": (
+        make_region_with_brain(brain_lower_mm=10.0),
+        [((slice(20, 23), slice(10, 14), slice(26, 29)), 12), ((slice(10, 13), slice(10, 14), slice(26, 29)), 6)],
+        {6},
+    ),
+    # The lungs' apices lie at 60 mm. A mass of SUV 38 below 24 mm, more than 30 mm lower, blurs up to SUV 20 at 57 mm.
+    # From SUV 20 the level would be 8.2 and the node at SUV 7 lost. The level is 41% of the node's 7, which is 2.9.
+    "hot lesion of the chest": (
+        BELOW_APEX,
+        [((slice(8), slice(8, 20), slice(8, 20)), 38), ((slice(8, 20), slice(8, 20), slice(8, 20)), 20), (NODE, 7)],
+        {7},
+    ),
+    # Its 4 slices from 36 to 45 mm lie at most 24 mm below the apices at 60 mm.
+    "node just below the apices": (BELOW_APEX, [(NODE, 7), ((slice(12, 16), slice(5, 9), slice(5, 9)), 5)], {5, 7}),
+    "empty scan": (replace(EVERYWHERE, is_empty=True), [(NODE, 7)], set()),
+    # 13 x 20 x 20 voxels of 27 mm3 at the upper end are 140 ml, more than 60: a brain that the scan cuts.
+    "brain that the scan cuts": (
+        EVERYWHERE,
+        [((slice(27, None), slice(5, 25), slice(5, 25)), 9), ((slice(10, 13), slice(10, 14), slice(10, 14)), 7)],
+        {7},
+    ),
+    # 6 x 8 x 8 voxels are 10 ml.
+    "tumour that the scan cuts": (EVERYWHERE, [((slice(34, None), slice(10, 18), slice(10, 18)), 9)], {9}),
+}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_which_uptake_is_a_lesion(name: str) -> None:
+    """Uptake of 1 fills the grid; then the boxes are filled in their order. Lesions are the boxes of these SUVs."""
+    region, boxes, lesions = SCENES[name]
     pet = np.ones(GRID.array_shape)
-    pet[29:36, 8:21, 8:21] = 30
-    pet[30:33, 10:14, 26:29] = 12
-    mask = segment_by_threshold(make_case(pet), make_region_with_brain(top_mm)).mask_on(GRID)
-    np.testing.assert_array_equal(mask == 1, pet == 12)
-
-
-def test_hot_tissue_high_above_the_lower_end_of_the_brain_is_no_lesion() -> None:
-    """Slice 20 lies at 60 mm, the lower end of the brain at 10 mm: 50 mm above it, more than 45."""
-    pet = np.ones(GRID.array_shape)
-    pet[20:23, 10:14, 26:29] = 12
-    pet[10:13, 10:14, 26:29] = 6
-    region = replace(make_region_with_brain(), brain_lower_mm=10.0)
+    for box, suv in boxes:
+        pet[box] = suv
     mask = segment_by_threshold(make_case(pet), region).mask_on(GRID)
-    np.testing.assert_array_equal(mask == 1, pet == 6)
-
-
-def test_a_hot_lesion_of_the_chest_neither_hides_a_node_of_the_neck_nor_is_it_one() -> None:
-    """The lungs' apices lie at 60 mm. A mass of SUV 38 below 24 mm, more than 30 mm lower, blurs up to SUV 20 at 57 mm.
-
-    From SUV 20 the level would be 8.2 and the node at SUV 7 lost. The level is 41% of the node's 7, which is 2.9.
-    """
-    pet = np.ones(GRID.array_shape)
-    pet[:8, 8:20, 8:20] = 38
-    pet[8:20, 8:20, 8:20] = 20
-    pet[25:28, 22:26, 22:26] = 7
-    mask = segment_by_threshold(make_case(pet), replace(EVERYWHERE, apex_mm=60.0)).mask_on(GRID)
-    np.testing.assert_array_equal(mask == 1, pet == 7)
-
-
-def test_a_node_just_below_the_lung_apices_is_a_lesion() -> None:
-    """Its 4 slices from 36 to 45 mm lie at most 24 mm below the apices at 60 mm."""
-    pet = np.ones(GRID.array_shape)
-    pet[25:28, 22:26, 22:26] = 7
-    pet[12:16, 5:9, 5:9] = 5
-    mask = segment_by_threshold(make_case(pet), replace(EVERYWHERE, apex_mm=60.0)).mask_on(GRID)
-    np.testing.assert_array_equal(mask > 0, pet > 1)
-
-
-@pytest.mark.parametrize("is_empty", [False, True])
-def test_uptake_is_a_lesion_unless_the_scan_is_empty(is_empty: bool) -> None:
-    pet = np.ones(GRID.array_shape)
-    pet[25:28, 22:26, 22:26] = 7
-    mask = segment_by_threshold(make_case(pet), replace(EVERYWHERE, is_empty=is_empty)).mask_on(GRID)
-    np.testing.assert_array_equal(mask == 1, (pet == 7) & (not is_empty))
+    np.testing.assert_array_equal(mask > 0, np.isin(pet, sorted(lesions)))
 
 
 def test_without_a_pet_the_mask_is_empty() -> None:
     assert not segment_by_threshold(make_case(None), EVERYWHERE).mask_on(GRID).any()
     assert not segment_by_threshold(make_case(np.zeros(GRID.array_shape)), EVERYWHERE).mask_on(GRID).any()
-
-
-def test_a_brain_that_the_scan_cuts_is_no_lesion() -> None:
-    """13 x 20 x 20 voxels of 27 mm3 at the upper end are 140 ml, more than 60."""
-    pet = np.ones(GRID.array_shape)
-    pet[27:, 5:25, 5:25] = 9
-    pet[10:13, 10:14, 10:14] = 7
-    mask = segment_by_threshold(make_case(pet), EVERYWHERE).mask_on(GRID)
-    np.testing.assert_array_equal(mask == 1, pet == 7)
-
-
-def test_a_tumour_that_the_scan_cuts_is_a_lesion() -> None:
-    """6 x 8 x 8 voxels of 27 mm3 are 10 ml."""
-    pet = np.ones(GRID.array_shape)
-    pet[34:, 10:18, 10:18] = 9
-    mask = segment_by_threshold(make_case(pet), EVERYWHERE).mask_on(GRID)
-    np.testing.assert_array_equal(mask == 1, pet == 9)

@@ -7,7 +7,7 @@ import pytest
 
 from algorithm.masks.segmentation import segment_by_threshold
 from algorithm.region.localise import HALF_WIDTH_MM, MAX_DEPTH_MM, SKIN_MM, Region, localise
-from tests.algorithm.region.simple_scan import GRID, Scan, make_ball, make_coordinates, make_tube
+from tests.algorithm.region.simple_scan import BRAIN_MM, GRID, Scan, make_ball, make_coordinates, make_tube
 
 
 def find_region(scan: Scan) -> Region:
@@ -32,6 +32,13 @@ def test_one_raised_arm_does_not_move_the_region() -> None:
         scan.fill(make_tube(x_mm, 40, 90, 400) & (scan.ct < 0), 40, 0.8).with_brain()
         region = find_region(scan)
         assert (region.lower_mm[0] + region.upper_mm[0]) / 2 == pytest.approx(0, abs=4)
+
+
+def test_the_region_lies_between_a_brain_and_a_neck_that_are_not_above_each_other() -> None:
+    """The brain's centre lies 30 mm to the left of the neck's axis; the middle of both is at 15 mm."""
+    x, y, z = BRAIN_MM
+    region = find_region(Scan().with_brain((x + 30, y, z)))
+    assert (region.lower_mm[0] + region.upper_mm[0]) / 2 == pytest.approx(15, abs=4)
 
 
 def test_the_back_of_the_neck_is_in_the_region() -> None:

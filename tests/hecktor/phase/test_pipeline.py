@@ -296,14 +296,6 @@ def test_a_wrong_ground_truth_ends_before_an_image_is_built(
     assert (images.built, (tmp_path / "phase").exists()) == ([], False)
 
 
-def test_an_unusable_mask_ends_before_an_image_is_built(masks: Path, tmp_path: Path) -> None:
-    images = StubImages()
-    write_volume(masks / "P1.mha", Volume(np.full(GRID.array_shape, 7, np.uint8), GRID))
-    with pytest.raises(HecktorError, match=r"^P1\.mha: "):
-        make_phase(make_options(masks, tmp_path / "phase", "segmentation"), images, lambda _: None)
-    assert (images.built, (tmp_path / "phase").exists()) == ([], False)
-
-
 def test_predictions_without_a_case_are_tested_as_files_are(table: Path, tmp_path: Path) -> None:
     """Cases without an answer count as missing, with a warning that names them; an unusable answer ends the command."""
     (tmp_path / "risks.csv").write_text("PatientID,risk\nA-1,9\nB-2,1\nC-3,2\n")
@@ -317,15 +309,18 @@ def test_predictions_without_a_case_are_tested_as_files_are(table: Path, tmp_pat
         make_phase(options, None, lines.append)
 
 
-def test_a_mask_on_another_grid_ends_before_an_image_is_built(masks: Path, tmp_path: Path) -> None:
+def test_unusable_masks_end_before_an_image_is_built(masks: Path, tmp_path: Path) -> None:
+    """A prediction lies on another grid; then a reference has another label."""
     predictions, images = Path(shutil.copytree(masks, tmp_path / "predictions")), StubImages()
     moved = replace(GRID, origin_mm=(0.0, 0.0, 0.0))
     write_mask(predictions / "P1.mha", np.zeros(moved.array_shape, np.uint8), moved)
+    options = make_options(masks, tmp_path / "phase", "segmentation", predictions=predictions)
     with pytest.raises(HecktorError, match=r"^predictions submission: P1: .*its grid is"):
-        make_phase(
-            make_options(masks, tmp_path / "phase", "segmentation", predictions=predictions), images, lambda _: None
-        )
-    assert images.built == []
+        make_phase(options, images, lambda _: None)
+    write_volume(masks / "P1.mha", Volume(np.full(GRID.array_shape, 7, np.uint8), GRID))
+    with pytest.raises(HecktorError, match=r"^P1\.mha: "):
+        make_phase(options, images, lambda _: None)
+    assert (images.built, (tmp_path / "phase" / "phase.json").exists()) == ([], False)
 
 
 def test_a_failed_try_keeps_the_earlier_files(table: Path, tmp_path: Path) -> None:
