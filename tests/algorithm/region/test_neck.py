@@ -86,17 +86,22 @@ def test_a_scan_of_air_without_uptake_is_empty() -> None:
     assert not find_region(scan).is_empty
 
 
-def test_a_supraclavicular_lesion_widens_a_sure_region() -> None:
-    """Put a node of SUV 8 between x = 140 and 164 into arms that reach 175 mm: more than the half width of 125."""
+def test_supraclavicular_lesions_widen_a_sure_region() -> None:
+    """Put a node of SUV 8 between x = 140 and 164, and then one on the other side, into arms that reach 175 mm: more
+    than the half width of 125.
+    """
     scan = Scan()
     x, y, z = make_coordinates()
     scan.fill((np.abs(x) < 175) & (np.abs(y) < 100) & (z > 60) & (z < 112), 40, 0.8).with_brain()
     plain = find_region(scan)
     assert plain.upper_mm[0] - plain.lower_mm[0] == 2 * HALF_WIDTH_MM
-    region = find_region(scan.fill((x > 138) & (x < 164) & (np.abs(y) < 14) & (z > 70) & (z < 96), 40, 8.0))
-    assert region.sure
-    assert 164 + 4 <= region.upper_mm[0] <= 174
-    assert region.lower_mm == plain.lower_mm
+    nodes = (np.abs(x) > 138) & (np.abs(x) < 164) & (np.abs(y) < 14) & (z > 70) & (z < 96)
+    left = find_region(scan.fill(nodes & (x > 0), 40, 8.0))
+    assert left.sure
+    assert 164 + 4 <= left.upper_mm[0] <= 174
+    assert left.lower_mm == plain.lower_mm
+    both = find_region(scan.fill(nodes, 40, 8.0))
+    assert 164 + 4 <= -both.lower_mm[0] <= 174
 
 
 def test_an_unsure_region_holds_the_front_of_the_jaw() -> None:

@@ -161,13 +161,15 @@ def test_a_table_has_a_header_and_empty_cells(tmp_path: Path) -> None:
 
 
 def test_atomic_folder_replaces_the_target_when_complete(tmp_path: Path) -> None:
+    """The new folder has the mode of the earlier one."""
     target = tmp_path / "new" / "case"
     with atomic_folder(target) as partial:
         (partial / "a").write_text("1")
         assert not target.exists()
+    target.chmod(0o750)
     with atomic_folder(target) as partial:
         (partial / "b").write_text("2")
-    assert [path.name for path in target.iterdir()] == ["b"]
+    assert ([path.name for path in target.iterdir()], target.stat().st_mode & 0o777) == (["b"], 0o750)
     assert [path.name for path in target.parent.iterdir()] == ["case"]
 
 
