@@ -225,6 +225,12 @@ def work_with_heads(session_work_with_heads: Path, tmp_path: Path) -> tuple[Work
     return copy_work(session_work_with_heads, tmp_path)
 
 
+@pytest.fixture
+def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no figure after an epoch; nnU-Net's figure takes longer than the rest of a tiny training."""
+    monkeypatch.setattr("nnunetv2.training.logging.nnunet_logger.LocalLogger.plot_progress_png", lambda *_: None)
+
+
 @pytest.fixture(scope="session")
 def training_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Train every preset of nnU-Net's trainer once. Tests change only the copy `results`."""

@@ -13,12 +13,12 @@ from baseline.heads.fitting import OUT_OF_FOLD_MASKS, HeadRecord
 from baseline.heads.models.targets import make_targets
 from baseline.heads.record import FORMAT_VERSION, KINDS
 from baseline.network.plans import NetworkPlan, store_plan
-from baseline.release.cases import ReleaseCase, list_head_specs, read_cases, write_cases
+from baseline.release.cases import ReleaseCase, list_head_specs, write_cases
 from baseline.work import WorkFolders
 from contract.documents import parse_document
 from contract.editions import load_edition
 from contract.images.geometry import Geometry
-from contract.images.volumes import read_header, write_mask
+from contract.images.volumes import read_header
 from contract.io.files import write_json
 from contract.packages import DEFAULT_MIN_LESION_SIZES
 from contract.patient import Patient
@@ -102,12 +102,6 @@ def make_block(case: ReleaseCase, side: int = 8) -> tuple[np.ndarray, Geometry]:
     mask[z : z + side, y : y + side, x : x + side] = 1
     mask[z : z + side, y : y + side, x - 2 * side : x - side] = 2
     return mask, grid
-
-
-def write_blocks(work: WorkFolders, masks: Path, sides: Sequence[int]) -> None:
-    """Replace the masks by blocks of different sizes."""
-    for number, case in enumerate(read_cases(work)):
-        write_mask(next(masks.glob(f"{case.patient_id}.*")), *make_block(case, sides[number % len(sides)]))
 
 
 def run_heads(work: WorkFolders, masks: Path | str, *options: str) -> None:

@@ -129,7 +129,7 @@ def test_digests_are_stored_by_relative_paths(root: Path, reads: list[str]) -> N
     assert (read_sha256(moved), reads) == (SHA256_OF_1, ["ct"])
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", '{"release/A/ct": 3}', '{"release/A/ct": []}'])
+@pytest.mark.parametrize("content", ["{", '{"release/A/ct": []}'])
 def test_damaged_digests_are_made_again(root: Path, content: str) -> None:
     (root / "work" / "digests.json").write_text(content)
     assert read_sha256(root) == SHA256_OF_1

@@ -39,7 +39,7 @@ def make_options(release: Path, root: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("root_logger")
+@pytest.mark.usefixtures("root_logger", "without_plots")
 def test_every_step_from_a_cohort_to_an_answer(
     tiny_release: TinyRelease,
     tmp_path: Path,

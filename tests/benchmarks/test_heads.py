@@ -41,24 +41,17 @@ def test_table_by_hand() -> None:
     assert rows[-1].endswith("+0.0900")
 
 
-def test_finished_cohorts_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Starting again measures nothing again."""
-    output = tmp_path / "heads.jsonl"
-    monkeypatch.setattr(heads, "list_items", lambda _: [Item("rfs", "weak")])
-    output.write_text(json.dumps(["rfs/weak/0", {"known/heads": 0.7, "known/forest": 0.5}]) + "\n")
-    before = output.read_text()
-    assert heads.main(["--output", str(output), "--jobs", "1"]) == 0
-    assert output.read_text() == before
-
-
-def test_a_cohort_that_fails_is_named_and_the_others_are_kept(
+def test_finished_cohorts_are_kept_and_a_cohort_that_fails_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its process fails because the kind is unknown; the other cohort, measured before, is in the table."""
+    """The first cohort is not measured again. The process of the other fails, because its kind is unknown."""
     output = tmp_path / "heads.jsonl"
-    monkeypatch.setattr(heads, "list_items", lambda _: [Item("rfs", "weak"), Item("none", "weak")])
     output.write_text(json.dumps(["rfs/weak/0", {"known/heads": 0.7, "known/forest": 0.5}]) + "\n")
-    assert heads.main(["--output", str(output), "--jobs", "1"]) == 1
+    before = output.read_text()
+    for items, status in (([Item("rfs", "weak")], 0), ([Item("rfs", "weak"), Item("none", "weak")], 1)):
+        monkeypatch.setattr(heads, "list_items", lambda _, items=items: items)
+        assert heads.main(["--output", str(output), "--jobs", "1"]) == status
+        assert output.read_text() == before
     printed = capsys.readouterr()
     assert printed.err.startswith("none/weak/0: ")
     assert "| rfs weak | known | 1 |" in printed.out

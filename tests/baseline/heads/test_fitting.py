@@ -9,18 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.heads.documents import Features, LinearHead
+from algorithm.heads.documents import Features
 from algorithm.heads.values import compute_head_answer
 from algorithm.masks.segmentation import Segmentation
 from baseline.cache import store_cached
 from baseline.fit import fit_heads
-from baseline.heads.cohort import HeadCohort, Outcomes
+from baseline.heads.cohort import HeadCohort
 from baseline.heads.cross_validation import cross_validate_targets
-from baseline.heads.fitting import fit_target, fit_targets, make_cohort
-from baseline.heads.models.risk import fit_cox, fit_signs
-from baseline.heads.models.selection import Family
-from baseline.heads.models.targets import Target, make_targets, with_custom_features, with_families
-from baseline.heads.models.terms import use_unchanged
+from baseline.heads.fitting import fit_targets, make_cohort
+from baseline.heads.models.targets import Target, make_targets, with_custom_features
 from baseline.heads.record import summarise_heads
 from baseline.network.out_of_fold import measure_segmentation
 from baseline.release.cases import ReleaseCase, write_cases
@@ -32,7 +29,6 @@ from contract.images.volumes import Volume, write_volume
 from contract.io.files import read_json, write_json
 from contract.packages import DEFAULT_MIN_LESION_SIZES
 from contract.patient import Patient
-from tests.baseline.heads.cohorts import make_head_cohort
 from tests.baseline.prepared import ANSWERS, HPV, RFS, outcomes
 
 TARGETS = (RFS, HPV)
@@ -121,28 +117,17 @@ def test_fitted_features_are_fitted_on_and_left_out_of_both_estimates() -> None:
     )
 
 
-@pytest.mark.parametrize("relapses", [0, 1])
-def test_without_relapses_there_is_no_head_but_a_reason(relapses: int) -> None:
-    cases = [make_case(n, relapse=n < relapses, hpv=n % 2 == 0) for n in range(8)]
+def test_without_relapses_there_is_no_head_but_a_reason() -> None:
+    cases = [make_case(n, relapse=n < 1) for n in range(8)]
     cohorts = make_cohorts(cases)
     fitted = fit_targets(cohorts, seed=0)
-    reason = f"rfs: {relapses} training patients with a relapse, expected at least 2"
-    assert set(fitted.heads) == {"hpv", "hpv_clinical"}
-    assert fitted.why_not == {"rfs": reason, "rfs_clinical": reason}
+    reason = "rfs: 1 training patients with a relapse, expected at least 2"
+    assert fitted.heads == {}
+    assert (fitted.why_not["rfs"], fitted.why_not["rfs_clinical"]) == (reason, reason)
     document = cross_validate_targets(cohorts, 0, fitted.why_not)
     lines = summarise_heads(fitted.heads, document, TARGETS)
     assert f"rfs: no head ({reason})" in lines
-    assert f"rfs, nested: rfs: {relapses} training patients with a relapse, expected at least 3" in lines
-
-
-def test_relapses_on_the_last_day_cannot_be_compared() -> None:
-    """No patient is known to have relapsed before another, because both relapses are on the last day."""
-    cases = [make_case(n, relapse=n >= 6, hpv=None) for n in range(8)]
-    cohort = make_cohort(RFS, cases, make_rows(cases))
-    times = np.where(cohort.outcomes.positive, 900.0, cohort.outcomes.times_days)
-    same_day = replace(cohort, outcomes=Outcomes(cohort.outcomes.values, times))
-    fitted = fit_targets([(RFS, same_day)], seed=0)
-    assert fitted.why_not["rfs"] == "C-index: no comparable pair among 8 patients"
+    assert "rfs, nested: rfs: 1 training patients with a relapse, expected at least 3" in lines
 
 
 def test_the_dose_is_measured_where_the_release_has_one(tmp_path: Path) -> None:
@@ -208,7 +193,7 @@ def test_an_edition_with_four_answers_gets_heads_for_all() -> None:
 
 def write_work(root: Path) -> tuple[WorkFolders, list[ReleaseCase]]:
     """Write eight patients with features, as before the step `heads`."""
-    work, cases = WorkFolders(root), [make_case(n, relapse=n in {0, 3, 4}, hpv=n not in {1, 2, 6}) for n in range(8)]
+    work, cases = WorkFolders(root), [make_case(n, relapse=n in {0, 3, 4}) for n in range(8)]
     write_cases(work, cases)
     write_json(work.prepare_json, {"options": {"release": "r"}})
     load_or_make_splits(work.splits_json, cases, ANSWERS, folds=2, seed=0)
@@ -228,24 +213,8 @@ def test_heads_are_fitted_again_only_for_other_inputs(tmp_path: Path) -> None:
     first = list_times()
     assert fit_heads(work, rows) == lines
     assert list_times() == first
-    write_cases(work, [replace(cases[0], outcomes=outcomes(False, 100.0, True)), *cases[1:]])
+    write_cases(work, [replace(cases[0], outcomes=outcomes(False, 100.0)), *cases[1:]])
     assert fit_heads(work, rows) != lines
     document = read_json(work.cross_validation_json)
     assert document["rfs"]["nested"] == {"why_not": "rfs: 2 training patients with a relapse, expected at least 3"}
     assert all(later > earlier for later, earlier in zip(list_times(), first, strict=True))
-
-
-@pytest.mark.parametrize("events", ["all", "one half"])
-def test_a_risk_of_perfect_order_is_finite_and_logged(events: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Times are 1000 - 100 x for 40 patients, so that the likelihood would rise for ever without a bound."""
-    x = np.r_[np.linspace(-2, -1, 20), np.linspace(1, 2, 20)]
-    values = np.ones(40, dtype=np.int64) if events == "all" else (x > 0).astype(np.int64)
-    cohort = make_head_cohort([{"x": float(value)} for value in x], Outcomes(values, 1000 - 100 * x))
-    families = (
-        Family("Cox", fit_cox, ({"penalty": 0.01},), use_unchanged(["x"])),
-        Family("signs", fit_signs, ({"least_effect": 0.0},), use_unchanged(["x"])),
-    )
-    fitted = fit_target(with_families(RFS, families), cohort, np.random.default_rng(0))
-    assert isinstance(fitted.head, LinearHead)
-    assert 3 < fitted.head.terms[0].weights[0] < 6  # 5 per standard deviation of the scores
-    assert "almost perfectly" in caplog.text

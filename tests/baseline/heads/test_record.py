@@ -91,13 +91,9 @@ def test_heads_of_another_version_are_fitted_again(tmp_path: Path) -> None:
     ("change", "message"),
     [
         (lambda d: d.update(no_heads={}), r"\.no_heads\.metric: found nothing, expected this key"),
-        (lambda d: d.pop("seed"), r"\.seed: found nothing, expected this key"),
-        (lambda d: d["hpv"]["nested"].update(scores=[]), r"\.hpv\.nested\.scores: found \[\], expected no such key"),
-        (lambda d: d["hpv"]["nested"].update(score=["high"]), r'\.hpv\.nested\.score\[0\]: found "high", expected a number'),
         (lambda d: d["hpv"]["nested"].pop("folds"), r"\.hpv\.nested: found an object, expected either why_not, or "),
-        (lambda d: d["hpv"]["patients"][1].pop("id"), r"\.hpv\.patients\[1\]\.id: found nothing, expected this key"),
     ],
-    ids=["unknown target", "no seed", "unknown key", "text for a number", "incomplete", "patient without ID"],
+    ids=["unknown target", "incomplete"],
 )  # fmt: skip
 def test_a_fault_is_named_by_its_place(change: Callable[[dict[str, Any]], object], message: str) -> None:
     content = make_content()
@@ -247,10 +243,6 @@ def test_the_c_index_by_hand() -> None:
     assert c_index(outcomes, np.zeros(4)) == 0.5
     with pytest.raises(MetricError, match=r"^C-index: no comparable pair among 4 patients"):
         c_index(Outcomes(np.zeros(4, int), days), np.zeros(4))
-
-
-def test_an_event_comes_before_a_censoring_of_the_same_day() -> None:
-    assert c_index(Outcomes(np.array([1, 0]), np.array([5.0, 5])), np.array([0.1, 0.9])) == 0.0
 
 
 def test_the_area_under_the_curve_by_hand() -> None:

@@ -88,16 +88,6 @@ def test_summary(rossi_fit: FittedTable) -> None:
     assert only_forest.summary().splitlines()[4] == "no hazard ratio of a feature: the head has no linear part"
 
 
-def test_the_unit_of_a_feature_does_not_matter() -> None:
-    """Weights of the head stay the same; a constant column is named."""
-    frame = make_table().drop(columns="site")
-    expected = fit_table(frame, time="years", event="died").coefficients()
-    frame["x"], frame["constant"] = frame["x"] * 1e-12, 0.1
-    fitted = fit_table(frame, time="years", event="died")
-    assert fitted.coefficients()[FEATURES].to_numpy() == pytest.approx(expected[FEATURES].to_numpy(), rel=1e-6)
-    assert "risk: features left out: constant (constant)" in fitted.summary().splitlines()
-
-
 def test_a_median_is_missing_beyond_the_horizon(rossi: pd.DataFrame, rossi_fit: FittedTable) -> None:
     """Half of the men like the riskiest man are arrested within the year, unlike men like the safest man."""
     predicted = rossi_fit.predict(rossi).sort_values("risk")
@@ -117,19 +107,11 @@ def test_the_unit_of_time_is_the_unit_of_the_table() -> None:
     np.testing.assert_allclose(second["median_time"], 12 * first["median_time"], rtol=1e-9)
 
 
-def test_a_missing_value_takes_the_median_of_the_training() -> None:
-    frame = make_table()
-    frame.loc["P3", "x"] = np.nan
-    head = fit_table(frame, time="years", event="died", features=FEATURES)
-    patients = pd.DataFrame({"noise": [0.0, 0.0], "x": [np.nan, frame["x"].median()]})
-    predicted = head.predict(patients)
-    assert predicted["risk"].iloc[0] == pytest.approx(predicted["risk"].iloc[1])
-
-
 def test_centres_are_left_out_and_are_no_feature() -> None:
-    frame = make_table()
-    head = fit_table(frame, time="years", event="died", centre="site")
-    assert head.features == ("x", "noise")
+    """A constant column is no feature either, and is named."""
+    head = fit_table(make_table().assign(constant=0.1), time="years", event="died", centre="site")
+    assert head.features == ("x", "noise", "constant")
+    assert "risk: features left out: constant (constant)" in head.summary().splitlines()
     record = head.cross_validation.targets["risk"].leave_one_centre_out
     assert [fold.held_out[0] for fold in record.folds] == ["P0", "P1", "P2"]
     assert sorted(record.by_centre) == ["A", "B", "C"]
@@ -150,9 +132,8 @@ def test_two_classes() -> None:
     assert "odds ratio per SD: x " in head.summary()
 
 
-@pytest.mark.parametrize("classes", [("I", "II", "III"), (1, 2, 4)])
-def test_more_classes(classes: tuple[Any, ...]) -> None:
-    frame = make_table().drop(columns=["years", "died", "site"])
+def test_more_classes() -> None:
+    frame, classes = make_table().drop(columns=["years", "died", "site"]), (1, 2, 4)
     frame["stage"] = [classes[place] for place in np.searchsorted([-0.5, 0.5], frame["x"])]
     head = fit_table(frame, target="stage")
     predicted = head.predict(frame)["class"]
@@ -176,21 +157,16 @@ OUTCOME = {"time": "years", "event": "died"}
 REFUSED: list[tuple[Callable[[pd.DataFrame], Any], dict[str, Any], str]] = [
     (lambda f: f.assign(died=f["died"] + 1), SURVIVAL, rf"column 'died': found 2 in row P\d+ and \d+ more, {CODES}"),
     (set_value("died", np.nan), SURVIVAL, f"column 'died': found nan in row P3, {CODES}"),
-    (lambda f: f.assign(died="yes"), SURVIVAL, f"column 'died': found object such as 'yes', {CODES}"),
-    (set_value("years", np.nan), SURVIVAL, "column 'years': found nan in row P3, expected a time of 0 or more"),
     (set_value("years", -1.0), SURVIVAL, "column 'years': found -1.0 in row P3, expected a time of 0 or more"),
     (lambda f: f.assign(years=0), SURVIVAL, "column 'years': found 0 in row P0 and 59 more, .* of 0 or more, above 0"),
     (set_value("x", np.inf), SURVIVAL, "column 'x': found inf in row P3, expected finite numbers, NaN where missing"),
     (lambda f: f, OUTCOME, "column 'site': found object such as 'A', expected finite numbers"),
-    (lambda f: f.assign(died=0), SURVIVAL, "risk: 0 training patients with a died, expected at least 2"),
-    (lambda f: f, {"time": "years", "features": FEATURES}, "fit_table: found time, expected time and event, or target"),
     (lambda f: f, {"features": FEATURES}, "fit_table: found no outcome, expected time and event, or target"),
     (lambda f: f, {**SURVIVAL, "target": "site"}, "fit_table: found time, event, target, expected time and event, or"),
     (lambda f: f, {**SURVIVAL, "time": "weeks"}, "table: found no column 'weeks', expected one of years, died, x"),
     (lambda f: f.iloc[:0], SURVIVAL, "table: found no row, expected a row for each patient"),
     (lambda f: f[["years", "died"]], OUTCOME, "table: found no column of a feature"),
     (set_value("site", None), {**SURVIVAL, "centre": "site"}, "column 'site': found None in row P3, expected a centre"),
-    (set_value("site", None), {"target": "site", "features": FEATURES}, "column 'site': found None in row P3, expected"),
     (lambda f: pd.concat([f, f[["x"]]], axis=1), SURVIVAL, "column 'x': found twice, expected each column once"),
     (lambda f: f[["years", "died", "x", "noise"]].set_axis(["years", "died", 1, "1"], axis=1), OUTCOME,
      "column '1': found twice, expected each column once; 1 and '1' are the same name"),
@@ -211,7 +187,6 @@ def test_an_unusable_table_is_refused_with_the_reason(
     ("change", "message"),
     [
         (lambda f: f.drop(columns="age"), "table: found no column 'age', expected one of"),
-        (lambda f: pd.concat([f, f[["age"]]], axis=1), "column 'age': found twice, expected each column once"),
         (lambda f: f.assign(age="27"), "column 'age': found object such as '27', expected finite numbers"),
     ],
 )
@@ -227,7 +202,7 @@ def test_a_custom_head_competes(tmp_path: Path) -> None:
 
     It orders the patients of each fold correctly, and is part of the ensemble together with the Cox model.
     """
-    x = np.random.default_rng(0).uniform(-3, 3, ROWS)
+    x = np.random.default_rng(0).uniform(-3, 3, ROWS // 2)
     frame = pd.DataFrame({"years": 4 - np.abs(x), "died": 1, "x": x})
     head = fit_table(frame, time="years", event="died", code=[write_custom_head(tmp_path)])
     nested = head.cross_validation.targets["risk"].nested

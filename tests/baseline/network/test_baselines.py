@@ -94,6 +94,7 @@ def test_slices_are_tiles_once_each() -> None:
     assert sorted({tile[2].start for tile in tiles}) == [0, 8]
 
 
+@pytest.mark.usefixtures("without_plots")
 @pytest.mark.parametrize(
     "changes", [{"channels": "PET"}, {"channels": "mean"}, {"dimensions": 2, "trainer": "nnUNetTrainerNoDA"}]
 )

@@ -16,7 +16,7 @@ import pytest
 from baseline import cli, steps
 from baseline.cli import main
 from baseline.network import jobs
-from baseline.network.jobs import TrainingJob, select_jobs, select_unfinished_jobs, train_job
+from baseline.network.jobs import TrainingJob, select_jobs, train_job
 from baseline.network.nnunet import Machine
 from baseline.network.plans import NetworkPlan
 from baseline.network.progress import format_duration, format_epoch, read_epoch_seconds
@@ -60,16 +60,6 @@ def test_unknown_folds_and_backbones(tmp_path: Path) -> None:
         select_jobs(make_work(tmp_path, NetworkPlan()), None, "segresnet")
 
 
-def test_jobs_with_a_final_checkpoint_are_finished(tmp_path: Path) -> None:
-    work = make_work(tmp_path)
-    final = work.final(1, "unet")
-    final.parent.mkdir(parents=True)
-    (final.parent / "checkpoint_latest.pth").touch()
-    assert select_unfinished_jobs(work, ALL) == ALL
-    final.touch()
-    assert select_unfinished_jobs(work, ALL) == [ALL[0], *ALL[2:]]
-
-
 @pytest.mark.parametrize(
     ("machine", "with_mask", "message"),
     [
@@ -110,6 +100,7 @@ def test_on_one_core_the_unfinished_networks_are_trained_here_in_turn(
 ) -> None:
     work, trained = make_work(tmp_path), []
     write_text(work.final(1, "unet"), "network")
+    write_text(work.fold(0, "unet") / "checkpoint_latest.pth", "unfinished network")
     monkeypatch.setattr(jobs, "train_network", lambda _, __, fold, name, *___: trained.append(TrainingJob(fold, name)))
     monkeypatch.setattr(jobs, "_make_command", lambda *_: pytest.fail("a process"))
     assert jobs.train_jobs(work, ALL, Machine("cpu")) == [work.final(job.fold, job.backbone) for job in ALL]

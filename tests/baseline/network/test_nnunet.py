@@ -54,6 +54,7 @@ def test_every_backbone_trains_on_the_same_data(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_plots")
 def test_two_trainings_are_packed_together(noise_work: WorkFolders, tmp_path: Path) -> None:
     """Trainings of two backbones in two folders become one package, as do trainings of two working directories."""
     folders = []
@@ -83,7 +84,7 @@ def test_the_first_weights_of_a_u_net_are_nnunets(noise_work: WorkFolders) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("forked_processes")
+@pytest.mark.usefixtures("forked_processes", "without_plots")
 def test_two_processes_resume_a_training_of_one_process(
     noise_work: WorkFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +116,7 @@ def test_two_processes_resume_a_training_of_one_process(
     assert ("Epoch 0" in last_log, "Epoch 1" in last_log) == (False, True)
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_a_training_that_ends_while_it_writes_leaves_no_half_checkpoint(
     noise_work: WorkFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,7 +47,9 @@ def list_files(work: WorkFolders) -> Any:
 
 
 def fingerprint(work: WorkFolders) -> Any:
-    return fingerprint_extractor.DatasetFingerprintExtractor(work.raw.name, 1).run(overwrite_existing=True)
+    extractor = fingerprint_extractor.DatasetFingerprintExtractor(work.raw.name, 1)
+    extractor.num_foreground_voxels_for_intensitystats = 10_000
+    return extractor.run(overwrite_existing=True)
 
 
 def preprocess(_: WorkFolders) -> None:

@@ -180,17 +180,10 @@ def test_an_older_plan_has_the_scale_of_each_image(tmp_path: Path) -> None:
     assert describe_differences(older, NetworkPlan()) == "pet_scale image, now fixed"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"epochs": "many"}, r'^plan\.json\.plan\.epochs: found "many", expected a whole number'),
-        ({"enhance": []}, r"^plan\.json\.plan\.enhance: found \[\], expected no such key"),
-    ],
-)
-def test_unusable_plans(tmp_path: Path, content: dict[str, Any], message: str) -> None:
+def test_a_damaged_plan_is_named(tmp_path: Path) -> None:
     work = WorkFolders(tmp_path)
-    write_json(work.plan_json, {"key": "a", "plan": content})
-    with pytest.raises(HecktorError, match=message):
+    write_json(work.plan_json, {"key": "a", "plan": {"enhance": []}})
+    with pytest.raises(HecktorError, match=r"^plan\.json\.plan\.enhance: found \[\], expected no such key"):
         read_plan(work)
 
 

@@ -68,15 +68,6 @@ def test_heads_of_one_of_two_trainings_are_noted(
     assert masks == ["out-of-fold masks", "out-of-fold masks of work only"]
 
 
-def test_a_repeated_training_is_one_member(training_results: dict[str, Path], tmp_path: Path) -> None:
-    """Trainings with the same plans and configuration by two trainers would differ only in their weights."""
-    assert package_both(training_results["plain"], training_results["plain"], tmp_path / "both") == 0
-    both = load_package(tmp_path / "both")
-    assert both.manifest.fold_configurations is None
-    assert len(both.fold_files) == 4
-    assert both.fold_files[0].read_bytes() == both.fold_files[1].read_bytes()
-
-
 def test_an_ensemble_is_mirrored_as_all_of_it_was_trained(
     results: Path, training_results: dict[str, Path], tmp_path: Path
 ) -> None:

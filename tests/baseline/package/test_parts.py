@@ -50,10 +50,8 @@ def test_heads_are_read_by_name(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ([], r"heads\.json: found list, expected heads named hpv, hpv_clinical, rfs, rfs_clinical"),
-        ({}, r"heads\.json: found nothing, expected heads named"),
         ({"../rfs": make_head()}, r"heads\.json: found '\.\./rfs', expected heads named"),
         ({"rfs": []}, r"heads\.json: rfs: found \[\], expected a head"),
-        ({"rfs": make_head(terms=[TERM | {"sd": 0}])}, r"rfs\.terms\[0\]\.sd: found 0, expected a number above 0"),
         ({"rfs": make_head(terms=[TERM | {"feature": "x"}])}, r"rfs: feature 'x' is unknown, expected"),
         ({"hpv": make_head(threshold=None)}, r"head 'hpv': no threshold, expected a number"),
         ({"hpv": make_record(make_head(), auc=0.7)}, r"heads\.json: hpv\.auc: found 0\.7, expected no such key"),
@@ -101,7 +99,6 @@ def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ({"n_stage": make_stage_head(0, 1, 2)}, "^head 'n_stage': classes N0, N1, N2, expected classes N0, N1, N2, N3"),
-        ({"n_stage": make_head()}, "^head 'n_stage': one score, expected a score for each of 4 classes"),
         ({"rfs": make_stage_head(0, 1, 2, 3)}, "^head 'rfs': classes N0, .*, expected one score for a risk"),
         ({"rfs": make_head()}, r"^head 'rfs': no \w+, expected "),  # days need more than a score
         ({"rfs": make_head(terms=[TERM | {"feature": "m1"}])}, "rfs: feature 'm1' is unknown"),  # 2026 has no M-stage
@@ -181,7 +178,7 @@ def test_a_trusted_checkpoint_of_a_missing_module(tmp_path: Path, monkeypatch: p
         read_checkpoint(path, trust=True)
 
 
-@pytest.mark.parametrize("axes", [(3,), "xy", 7], ids=str)
+@pytest.mark.parametrize("axes", [(3,), "xy"], ids=str)
 def test_invalid_mirror_axes(tmp_path: Path, axes: object) -> None:
     with pytest.raises(ModelPackageError, match=r"mirror axes .* expected a checkpoint of nnU-Net v2"):
         read_checkpoint(save(tmp_path, make_content(inference_allowed_mirroring_axes=axes)))
@@ -202,7 +199,7 @@ def test_a_missing_checkpoint(tmp_path: Path) -> None:
 # Axes
 
 
-@pytest.mark.parametrize("axes", [[0, 1], [0, 1, 1], [1, 2, 3], "012 ", None, 3], ids=str)
+@pytest.mark.parametrize("axes", [[0, 1, 1], [1, 2, 3], "012 ", None], ids=str)
 def test_invalid_orders(axes: object) -> None:
     with pytest.raises(ModelPackageError, match=r"^plans\.json: transpose_forward .*"):
         read_axes({"transpose_forward": axes}, {})

@@ -145,11 +145,6 @@ def test_both_labels_have_their_own_volume() -> None:
     assert float(cohort.make_score(rules)(np.ones((1, 40)))[0]) == pytest.approx(1)
 
 
-def test_without_false_lesions_there_are_no_rules() -> None:
-    cohort = make_cohort([make_patient(n, f"C{n % 3}", [Lesion(1, 20, True), Lesion(2, 10, True)]) for n in range(30)])
-    assert find_volumes(cohort, include_all(cohort)) == NO_RULES
-
-
 def test_a_gain_within_its_noise_is_not_accepted() -> None:
     """Removing the false nodes of two patients and the true node of a third gains in only two of three patients."""
     plain, false, true = [Lesion(1, 20, True), Lesion(2, 10, True)], Lesion(2, 1, False), Lesion(2, 1, True)

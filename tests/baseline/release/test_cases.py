@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from baseline.release.cases import list_head_specs, read_cases, read_release, read_values, write_cases
 from baseline.work import WorkFolders
 from contract.editions import load_edition
-from contract.errors import InputError
 from contract.io.files import write_json
 from contract.release.tables import Problem, ReleaseTable, read_table
 from tests.baseline.prepared import EDITION
@@ -66,14 +65,6 @@ def test_a_case_is_the_same_after_a_round_through_json(release: Path, tmp_path: 
     write_cases(work, cases)
     write_json(work.prepare_json, {"options": {"release": str(release)}})
     assert read_cases(work) == cases
-
-
-def test_a_damaged_record_is_named(tmp_path: Path) -> None:
-    work = WorkFolders(tmp_path)
-    write_json(work.prepare_json, {"options": {"release": "r"}})
-    work.cases_json.write_text('{"cases": [{"patient_id": "A-1", "rfs_days": 12.0}]}')
-    with pytest.raises(InputError, match=r"^cases\.json\.cases\[0\]\.centre: found nothing, expected this key"):
-        read_cases(work)
 
 
 def test_an_edition_with_other_columns(tmp_path: Path) -> None:
@@ -131,6 +122,7 @@ def test_any_of_the_task_folders(release: Path, tasks: tuple[str, ...]) -> None:
         ("PatientID,RFS,rfs\nMDA-001,1,2\n", "column RFS appears twice, with different values in row 2"),
         ("", "not a readable table (no header in row 1)"),
         ("PatientID|Relapse\nMDA-001|1\n", "no column PatientID (found PatientID|Relapse)"),
+        ("PatientID,RFS\nMDA-001,1,7\n", "not a readable table (row 2 has 3 cells, the header 2)"),
     ],
 )
 def test_tables_that_cannot_be_used(release: Path, text: str, finding: str) -> None:
@@ -148,6 +140,14 @@ def test_equal_columns_and_unread_columns_may_appear_twice(release: Path) -> Non
     read = read_release(release, EDITION)
     assert [problem for problem in read.problems if problem.is_error] == []
     assert read.cases[1].outcomes.get("RFS") == 320.0
+
+
+@pytest.mark.parametrize("name", ["task 3", "HECKTOR_2025_Task_3"])
+def test_a_task_under_another_name_is_not_passed_over_in_silence(release: Path, name: str) -> None:
+    (release / "Task 3").rename(release / name)
+    read = read_release(release, EDITION)
+    assert [(p.severity, p.kind, p.file) for p in read.problems] == [("warning", "unexpected-file", name)]
+    assert all("HPV Status" not in case.outcomes for case in read.cases)
 
 
 @pytest.mark.parametrize(

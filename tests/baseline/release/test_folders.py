@@ -122,14 +122,6 @@ def test_progression_free_survival_is_the_outcome_if_there_is_no_recurrence(tmp_
     assert [(case.outcomes["Relapse"], case.outcomes["RFS"]) for case in cases] == [(False, 900.0), (True, 320.0)]
 
 
-def test_an_outcome_of_two_columns(tmp_path: Path) -> None:
-    write_release(tmp_path / FOLDER)
-    header = HEADER.replace("Relapse,RFS,T-stage", "Relapse,PFS,Progression-free survival")
-    (tmp_path / FOLDER / TABLE).write_text(format_table(header=header))
-    finding = find_problem(read_release(tmp_path, EDITION), "csv-unreadable")[2]
-    assert finding.startswith("column RFS appears twice, with different values in row 2")
-
-
 def test_only_missing_answers_may_be_allowed_to_be_missing(tmp_path: Path) -> None:
     write_release(tmp_path / FOLDER)
     for name, says in (("rfs", "found rfs, which 2 patients have"), ("hpv", "found hpv, expected one of t_stage, n_")):

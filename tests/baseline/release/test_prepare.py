@@ -15,18 +15,13 @@ import pytest
 from baseline.cli import main
 from baseline.release import data_set as preparing
 from baseline.release.cases import read_cases
-from baseline.release.prepare import list_patients_with_errors, sort_problems, summarise_preparation
+from baseline.release.prepare import summarise_preparation
 from baseline.work import DATASET_NAME, Preparation, PrepareOptions, WorkFolders
 from contract.errors import HecktorError, InputError
 from contract.images.volumes import read_volume
-from contract.release.tables import Problem
 
 Release = Any  # tests/baseline/conftest.py: TinyRelease
 PATIENTS = ("CHUM-001", "CHUM-002", "MDA-003")
-
-BAD = Problem("error", "suv", "B-2", "Task 1/B-2/B-2__PT.nii.gz", "all voxels are zero", "SUV")
-WORSE = Problem("error", "csv-missing", "", "Task 2", "0 CSV files", "one")
-ODD = Problem("warning", "labels", "A-1", "Task 1/A-1/A-1.nii.gz", "an empty mask", "a GTVp or a GTVn")
 
 
 @pytest.fixture
@@ -227,8 +222,3 @@ def test_two_processes_write_the_same_files(release: Release) -> None:
     assert run_prepare(release, "--work", str(work), "--jobs", "2") == 0
     assert {p.name: p.read_bytes() for p in work.rglob("*.nii.gz")} == expected
     assert json.loads((work / "prepare.json").read_text())["data"] == key
-
-
-def test_errors_come_first_then_patients_and_nothing_twice() -> None:
-    assert sort_problems([ODD, BAD, WORSE, BAD]) == (WORSE, BAD, ODD)
-    assert list_patients_with_errors([ODD, BAD, WORSE]) == ("B-2",)

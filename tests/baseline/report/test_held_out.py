@@ -96,11 +96,10 @@ def test_the_picture_of_a_pet_in_bq_per_ml_is_scaled_by_the_factor(
     """Multiplying a PET by 10,000 changes its picture, unless the case has a factor of 0.0001."""
     work, cases = work_and_cases
     rows = score_masks(work, cases, EDITION, seed=0, jobs=1)["results"]
-    in_suv = draw_worst_cases(work, cases, rows)[0].jpeg
+    in_suv = draw_worst_cases(work, cases[:1], rows)[0].jpeg
     write_volume(cases[0].pet, Volume(make_blocks().astype(np.float32) * 40_000, GRID))
-    with_factor = [replace(cases[0], suv_factor=1e-4), cases[1]]
-    assert draw_worst_cases(work, with_factor, rows)[0].jpeg == in_suv
-    assert draw_worst_cases(work, cases, rows)[0].jpeg != in_suv
+    assert draw_worst_cases(work, [replace(cases[0], suv_factor=1e-4)], rows)[0].jpeg == in_suv
+    assert draw_worst_cases(work, cases[:1], rows)[0].jpeg != in_suv
 
 
 def test_a_mask_that_cannot_be_scored_is_not_an_empty_mask(

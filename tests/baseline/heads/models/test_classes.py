@@ -154,17 +154,6 @@ def test_no_cross_validation_gives_t4_without_a_primary() -> None:
 # Selection
 
 
-def test_classes_without_an_order_are_separated() -> None:
-    """Both the lowest and the highest class have a high `a`; `b` separates them."""
-    rng = np.random.default_rng(0)
-    values = np.arange(240) % 4
-    centres = np.array([[2.0, 2.0], [-2.0, 2.0], [-2.0, -2.0], [2.0, -2.0]])
-    patients = make_cohort(centres[values] + rng.normal(size=(240, 2)), values)
-    fitted = fit_target(with_families(T_STAGE, FAMILIES), patients, np.random.default_rng(0))
-    assert fitted.model == "multinomial"
-    assert fitted.out_of_fold > 0.9
-
-
 def test_permuted_classes_are_not_predicted() -> None:
     """Balanced accuracy of 240 patients in four classes has a standard error near 0.03 around 0.25."""
     columns, values = draw_ordinal_data(240, (-2.0, 0.5, 2.0))

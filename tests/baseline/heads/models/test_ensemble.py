@@ -249,17 +249,6 @@ def make_expert(name: str, mean: float, sd: float, head: LinearHead, weight: flo
     return Expert(name=name, mean=mean, sd=sd, weight=weight, head=head)
 
 
-def test_equal_terms_are_added_by_hand() -> None:
-    """Weights of 2 / 4 and 1 / 1 have the mean 0.75, intercepts of (3 - 1) / 4 and (0 - 2) / 1 the mean -0.75."""
-    first, second = make_linear_head(term("x", 2.0), intercept=3.0, scale="a"), make_linear_head(term("x"), scale="b")
-    head = combine_experts([make_expert("a", 1.0, 4.0, first), make_expert("b", 2.0, 1.0, second)])
-    assert head == make_linear_head(term("x", 0.75), intercept=-0.75, scale="a and b")
-    apart = combine_experts(
-        [make_expert("a", 0.0, 1.0, first), make_expert("b", 0.0, 1.0, make_linear_head(term("x", sd=1.5)))]
-    )
-    assert len(apart.terms) == 2  # of another scaling
-
-
 def test_heads_of_classes_are_folded_class_by_class() -> None:
     """T1 scores (1 / 2 + 3) / 2 = 1.75. T3 has no training patients in either head and never wins."""
 

@@ -30,15 +30,6 @@ from tests.baseline.heads.cohorts import make_head_cohort
 from tests.baseline.prepared import RFS
 
 
-def test_two_patients_by_hand() -> None:
-    """Patient x = 1 relapses first: the log likelihood is b - log(e^b + 1), over two patients, less b^2 / 2 x 0.1.
-
-    The derivative 1 / (2 (e^b + 1)) - 0.1 b is 0 at the coefficient.
-    """
-    (weight,) = fit_cox_weights(np.array([[1.0], [0.0]]), Outcomes(np.array([1, 0]), np.array([1.0, 2.0])), 0.1)
-    assert 1 / (2 * (np.exp(weight) + 1)) == pytest.approx(0.1 * weight, abs=1e-5)
-
-
 def test_ties_by_hand() -> None:
     """Two of three patients relapse on the same day: Efron's denominators are a + b + c and (a + b) / 2 + c.
 
@@ -50,24 +41,18 @@ def test_ties_by_hand() -> None:
     assert weight == pytest.approx(5 / 3600, rel=0.01)
 
 
-@pytest.mark.parametrize("penalty", [0.01, 0.3])
-def test_lifelines_agrees(penalty: float) -> None:
-    """Coefficients of 120 patients with many ties (whole months) and columns on different scales equal lifelines'."""
+@pytest.mark.parametrize(("patients", "features", "penalty"), [(120, 6, 0.01), (120, 6, 0.3), (24, 60, 0.03)])
+def test_lifelines_agrees(patients: int, features: int, penalty: float) -> None:
+    """Coefficients of patients with many ties (whole months) and columns on different scales equal lifelines'; also with
+    more features than patients, where the ridge has a single minimum.
+    """
     rng = np.random.default_rng(2)
-    columns = rng.normal(size=(120, 6)) * [1.0, 1.0, 0.5, 2.0, 1.0, 0.1]
+    columns = rng.normal(size=(patients, features)) * np.resize([1.0, 1.0, 0.5, 2.0, 1.0, 0.1], features)
     time = rng.exponential(20 / np.exp(columns[:, 0] - 0.5 * columns[:, 1]))
     days, event = np.ceil(np.minimum(time, 30)), (time <= 30).astype(int)
     ours, theirs = (fit(columns, Outcomes(event, days), penalty) for fit in (fit_cox_weights, fit_lifelines_weights))
     assert ours == pytest.approx(theirs, abs=1e-4)
-    assert np.abs(theirs[:2]).min() > 0.1
-
-
-def test_more_features_than_patients() -> None:
-    """Both implementations find the only minimum of the ridge."""
-    rng = np.random.default_rng(3)
-    columns, outcomes = rng.normal(size=(24, 60)), Outcomes(np.arange(24) % 3 == 0, np.ceil(rng.exponential(20, 24)))
-    ours, theirs = (fit(columns, outcomes, 0.03) for fit in (fit_cox_weights, fit_lifelines_weights))
-    assert ours == pytest.approx(theirs, abs=1e-4)
+    assert np.abs(theirs).max() > 0.1
 
 
 def test_lifelines_fits_the_head_of_the_package() -> None:
@@ -160,18 +145,14 @@ def _make_outcomes(kind: str) -> Outcomes:
     rng = np.random.default_rng(4)
     if kind == "plateau":  # half relapse on days 10 to 500, the others are followed to day 2,000
         return Outcomes(np.repeat([1, 0], 50), np.r_[np.arange(10.0, 510, 10), np.full(49, 2000.0), 2001.0])
-    if kind == "sparse":
-        return Outcomes(np.tile([1, 0], 10), np.r_[np.arange(100.0, 600, 50), np.arange(1000.0, 2000, 100)])
     if kind == "long tail":
         return Outcomes(np.ones(1000, dtype=np.int64), np.ceil(rng.lognormal(6, 1.5, 1000)))
-    if kind == "all relapse":
-        return Outcomes(np.ones(30, dtype=np.int64), np.ceil(rng.weibull(0.6, 30) * 900))
     event, censored = np.ceil(rng.weibull(0.6, 200) * 900), np.ceil(rng.uniform(300, 3500, 200))
     return Outcomes((event <= censored).astype(np.int64), np.minimum(event, censored))
 
 
 @pytest.mark.parametrize("last", [0, 1], ids=["censored last", "event last"])
-@pytest.mark.parametrize("kind", ["plateau", "sparse", "long tail", "all relapse", "censored"])
+@pytest.mark.parametrize("kind", ["plateau", "long tail", "censored"])
 def test_days_without_risks_equal_kaplan_meier(kind: str, last: int) -> None:
     """Days agree within 1%, whether the longest follow-up ends in an event or not."""
     outcomes = _make_outcomes(kind)
@@ -197,16 +178,15 @@ def test_the_outcome_of_the_longest_follow_up_changes_nothing(rows: list[tuple[i
     assert all(0 < first.restricted_mean(score) <= horizon * (1 + 1e-9) for score in scores)
 
 
-@pytest.mark.parametrize(("patients", "tolerance"), [(60, 0.15), (600, 0.05)])
-def test_answers_agree_with_kaplan_meier_on_the_mean(patients: int, tolerance: float) -> None:
+def test_answers_agree_with_kaplan_meier_on_the_mean() -> None:
     """Both the mean of the answers and Kaplan-Meier estimate the cohort's restricted mean.
 
     Times are exponential with log hazard ratios of standard deviation 0.8, and a third is censored. Over many cohorts
-    the ratio of the estimates has a standard deviation of 5% (60 patients) and 1.7% (600 patients).
+    the ratio of the estimates has a standard deviation of 1.7%.
     """
     rng = np.random.default_rng(2)
-    scores = rng.normal(0, 0.8, patients)
-    event, censored = rng.exponential(1000 / np.exp(scores)), rng.uniform(200, 3000, patients)
+    scores = rng.normal(0, 0.8, 600)
+    event, censored = rng.exponential(1000 / np.exp(scores)), rng.uniform(200, 3000, 600)
     outcomes = Outcomes((event <= censored).astype(np.int64), np.minimum(event, censored))
     survival = estimate_baseline_survival(outcomes, scores)
     assert len(survival.days) <= MAX_STEPS
@@ -219,7 +199,7 @@ def test_answers_agree_with_kaplan_meier_on_the_mean(patients: int, tolerance: f
     expected = (
         compute_restricted_mean_years(kaplan_meier(outcomes.times_days, outcomes.positive), horizon) * DAYS_PER_YEAR
     )
-    assert math.isclose(answers.mean(), expected, rel_tol=tolerance)
+    assert math.isclose(answers.mean(), expected, rel_tol=0.05)
 
 
 def test_thinning_to_64_steps_changes_no_answer_noticeably() -> None:
@@ -244,7 +224,7 @@ def _make_relapses(days: list[float]) -> HeadCohort:
     return make_head_cohort([{}] * len(days), Outcomes(np.ones(len(days), dtype=np.int64), np.array(days)))
 
 
-@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e9])
+@pytest.mark.parametrize("scale", [1e-12, 1e9])
 def test_a_perfect_order_has_a_bounded_slope_and_a_notice(scale: float) -> None:
     """Perfect orders have no maximum of the likelihood: the slope is 5 per standard deviation in every unit."""
     scores = scale * np.arange(40.0)
@@ -272,7 +252,7 @@ def test_an_ordinary_slope_by_hand_has_no_notice() -> None:
     assert describe_slope_problem(scores, cohort) is None
 
 
-@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e9])
+@pytest.mark.parametrize("scale", [1e-12, 1e9])
 def test_scores_without_skill_have_a_notice_and_keep_their_scale(scale: float) -> None:
     """Reversed scores have the minimum slope, 1e-6 per standard deviation in every unit.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 
 from algorithm.heads.documents import Features, LinearHead, read_head
 from baseline.heads.cohort import HeadCohort, Outcomes
-from baseline.heads.fitting import FittedHead, fit_clinical_head, fit_target
+from baseline.heads.fitting import FittedHead, fit_target
 from baseline.heads.models.classes import find_best_threshold, make_staging_rule, predict_most_frequent
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import Target, with_families
@@ -88,23 +86,6 @@ def test_logistic_recovers_the_signs_of_known_effects() -> None:
     assert threshold is not None
     answers = np.array([score(fitted.head, row) >= threshold for row in rows])
     assert 0.05 < np.mean(~answers) < 0.5
-
-
-def test_the_shipped_heads_choose_by_centre_and_list_the_candidates() -> None:
-    rows, drivers = make_drivers()
-    relapses, statuses = draw_outcomes(drivers @ [1, -0.5, 0], drivers @ [-2.0, 1.0, 0] + 2)
-    centres = tuple("ABC"[n % 3] for n in range(len(rows)))
-    named: Rows = [{"total_volume_ml": row["volume"], "age_years": row["age"], "suv_max": row["noise"]} for row in rows]
-    patients = make_head_cohort(named, relapses, centres)
-    rivals = with_families(RFS, [RFS.families[0], RFS.comparators["suv_max"]])
-    fitted = fit_target(rivals, patients, np.random.default_rng(0))
-    assert set(fitted.tried) == {"Cox, few features", "SUVmax"}
-    assert fitted.model == "weighted mean of Cox, few features (100%) + SUVmax (0%)"
-    assert fitted.experts[1].weight == pytest.approx(0, abs=0.005)  # noise, whose C-index is 0.516
-    assert set(collect_weights(fitted.head)) == {"total_volume_ml", "age_years", "suv_max"}
-    clinical = fit_clinical_head(HPV, replace(patients, outcomes=statuses), np.random.default_rng(0))
-    assert set(collect_weights(clinical.head)) == {"age_years"}
-    assert clinical.head.calibration is not None
 
 
 def test_features_that_say_nothing_give_a_head_without_terms() -> None:
