@@ -1,4 +1,4 @@
-"""Disks that are full, folders that cannot be written, and logs that nobody takes."""
+"""Disks that are full, folders that cannot be written, and logs that cannot be written."""
 
 from __future__ import annotations
 
