@@ -65,15 +65,24 @@ def test_an_infinite_hd95_is_counted(table) -> None:
 
 
 def test_nearly_all_is_nine_of_ten(table) -> None:
-    """Of ten teams nine fail A and eight B; C has no reference, nine teams mark nothing (no DSC) and one fails."""
+    """Of ten teams nine fail A and eight B; C has no reference, nine teams mark nothing (no DSC) and one fails.
+
+    All teams fail D, which comes first.
+    """
     a, b = [0.1] * 9 + [0.8], [0.1] * 8 + [0.5, 0.8]
     teams = {
-        f"team {place}": [make_row(a[place]), make_row(b[place]), make_row(0.0 if place == 0 else None, 0)]
+        f"team {place}": [
+            make_row(a[place]),
+            make_row(b[place]),
+            make_row(0.0 if place == 0 else None, 0),
+            make_row(0.2),
+        ]
         for place in range(10)
     }
     (failed,) = find_failed_cases(table(teams))
     best = {"dsc_median": 0.1, "dsc_best": 0.8, "best_team": "team 9"}
-    assert failed.rows == [{"case": "A", "label": "GTVp", "volume_ml": 10.0, "failed": 9, "teams": 10, **best}]
+    assert (failed.rows[0]["case"], failed.rows[0]["failed"]) == ("D", 10)
+    assert failed.rows[1:] == [{"case": "A", "label": "GTVp", "volume_ml": 10.0, "failed": 9, "teams": 10, **best}]
     assert find_failed_cases(table({"ann": [make_row(0.5)]})) == []
     (false,) = find_failed_cases(table({"ann": [make_row(0.0, 0)], "bea": [make_row(0.0, 0)]}))
     assert [(line["failed"], line["best_team"], line["dsc_best"]) for line in false.rows] == [(2, None, None)]
