@@ -27,7 +27,7 @@ from contract.images.volumes import Volume
 # Changes a slice; its second argument is the number of the slice, in ascending order of z.
 SliceEdit = Callable[[Dataset, int], None]
 CT_GRID = Geometry((20, 16, 9), (2.0, 3.0, 4.0), (-19.0, -22.5, 100.0))
-PET_GRID = Geometry((10, 12, 12), (4.0, 4.0, 3.0), (-18.0, -22.0, 99.0))
+PET_GRID = Geometry((10, 12, 6), (4.0, 4.0, 6.0), (-18.0, -22.0, 100.5))
 # 370 MBq of F-18, 75 kg, an hour before the scan (test_suv.py): SUV of 1 Bq/ml.
 HOUR_FACTOR = 75_000 / (370e6 * math.exp(-math.log(2) * 3600 / 6586.2))
 

@@ -37,7 +37,7 @@ def test_summary(study: StudyFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
     output = capsys.readouterr()
     assert output.out.splitlines() == [
         "CT   20 x 16 x 9 voxels of 2 x 3 x 4 mm",
-        "PET  10 x 12 x 12 voxels of 4 x 4 x 3 mm, highest SUV 15.00",
+        "PET  10 x 12 x 6 voxels of 4 x 4 x 6 mm, highest SUV 14.99",
         f"SUV  factor 0.000296075: {AN_HOUR_BEFORE}",
         "EHR  Age 61.0, Gender 1 (DICOM contains only age, sex and weight)",
         "mask GTVp: GTVp, 20 voxels",

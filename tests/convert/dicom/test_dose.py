@@ -74,7 +74,7 @@ def test_edition_without_a_dose(full_study: StudyFolder, convert: Convert) -> No
     assert (converted.folder / "images" / "ct-volume").is_dir()
     assert (converted.folder / "health-record.json").read_text() == '{\n  "Years": 61.0\n}\n'
     assert converted.case.dose_max_gy is None
-    assert converted.case.ignored == ("RT dose RTDOSE/IM0022.dcm: not an input of the edition",)
+    assert converted.case.ignored == ("RT dose RTDOSE/IM0016.dcm: not an input of the edition",)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_doses_of_beams_and_differences_are_ignored_next_to_the_plan(
     full_study.add_dose(make_dose(), 0.01, DoseType="PHYSICAL")
     full_study.add_dose(make_dose(), 0.02, **{keyword: value})
     converted = convert()
-    assert converted.case.ignored == (f"RT dose RTDOSE/IM0023.dcm: {keyword} ({tag}) {value}",)
+    assert converted.case.ignored == (f"RT dose RTDOSE/IM0017.dcm: {keyword} ({tag}) {value}",)
     assert converted.found == []
 
 
@@ -130,7 +130,7 @@ def test_unusable_dose(full_study: StudyFolder, convert: Convert, changes: dict[
 def test_two_plans(full_study: StudyFolder, convert: Convert) -> None:
     full_study.add_dose(make_dose(), 0.01)
     full_study.add_dose(make_dose(), 0.02)
-    refuse(convert, r"found 2 RT doses: RTDOSE/IM0022.dcm \(dose\), RTDOSE/IM0023.dcm \(dose\)")
+    refuse(convert, r"found 2 RT doses: RTDOSE/IM0016.dcm \(dose\), RTDOSE/IM0017.dcm \(dose\)")
 
 
 def test_negative_doses_are_refused(full_study: StudyFolder, convert: Convert) -> None:

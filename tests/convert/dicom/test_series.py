@@ -63,13 +63,13 @@ def list_reasons(converted: Converted) -> list[str]:
         (
             lambda study: study.add_pet(ImageType=["DERIVED", "PRIMARY"], description="derived"),
             CT_GRID,
-            "PET 'derived' (12 slices): 'PET AC' was chosen (not derived)",
+            "PET 'derived' (6 slices): 'PET AC' was chosen (not derived)",
         ),
         *(
             (
                 lambda study, words=words: study.add_pet(description="PET_NAC", CorrectedImage=words),
                 CT_GRID,
-                "PET 'PET_NAC' (12 slices): no attenuation correction",
+                "PET 'PET_NAC' (6 slices): no attenuation correction",
             )
             for words in (["DECY"], None)
         ),
@@ -130,7 +130,7 @@ def test_absent_frame_of_reference_is_a_warning(study: StudyFolder, convert: Con
         # The SOP class decides, also for a legacy converted PET.
         (
             lambda study: (study.add_ct(), study.add_pet(SOPClassUID="1.2.840.10008.5.1.4.1.1.128.1")),
-            r"found no PET series \(ignored: .*12 files\): enhanced multi-frame images; export single slices\)",
+            r"found no PET series \(ignored: .*6 files\): enhanced multi-frame images; export single slices\)",
         ),
         (
             lambda study: (study.add_ct(), study.add_pet(CorrectedImage=["DECY"])),
@@ -142,7 +142,7 @@ def test_absent_frame_of_reference_is_a_warning(study: StudyFolder, convert: Con
         ),
         (
             lambda study: (study.add_ct_and_pet(), study.add_pet(StudyInstanceUID="1.2.3")),
-            r"found 2 studies: .*1.2.3 \(PT/IM0022.dcm\)",
+            r"found 2 studies: .*1.2.3 \(PT/IM0016.dcm\)",
         ),
     ],
 )
@@ -170,7 +170,7 @@ def test_images_that_are_no_volume_are_ignored(study: StudyFolder, convert: Conv
         "'CT WB' (CT, 1 file): localizer",
         "'Colour' (CT, 4 files): colour image",
         "'Fused' (CT, 4 files): secondary capture",
-        "'MIP' (PT, 12 files): projection",
+        "'MIP' (PT, 6 files): projection",
         "'Monitoring' (CT, 3 files): fewer than 4 slices",
         "'T1' (MR, 4 files): modality MR",
         "'Topogram' (CT, 4 files): localizer",

@@ -212,7 +212,7 @@ def test_what_is_drawn_and_noticed(draw: Callable[..., Converted], name: str) ->
 
 NO_VOXEL = rf"no voxel in GTVp \({UNDRAWABLE}"
 REFUSED: list[tuple[Contours, Edit | None, str]] = [
-    ({"GTVp": [OFF_SLICE]}, None, rf"IM0022.dcm: {NO_VOXEL} 1 at no slice of the CT \(3.50\)\)"),
+    ({"GTVp": [OFF_SLICE]}, None, rf"IM0016.dcm: {NO_VOXEL} 1 at no slice of the CT \(3.50\)\)"),
     ({"GTVp": SLICES}, set_kind("POINT"), rf"{NO_VOXEL} 2 POINT\), expected closed contours"),
     ({"GTVp": SLICES}, set_kind(None), rf"{NO_VOXEL} 2 without ContourGeometricType \(3006,0042\)\)"),
     ({"GTVp": [BOX]}, set_points(["1", "2", "100", "1"]), r"ContourData \(3006,0050\) of 'GTVp' has 4 numbers"),
@@ -243,7 +243,7 @@ def test_contours_that_cannot_be_used(
 def test_damaged_contour(study: StudyFolder, convert: Convert) -> None:
     path = study.add_structures(study.add_ct_and_pet(), {"GTVp": [BOX]})
     path.write_bytes(path.read_bytes().replace(b"-12.0", b"-1*.0"))
-    refuse(convert, r"RTSTRUCT/IM0022.dcm: .*ContourData \(3006,0050\)")
+    refuse(convert, r"RTSTRUCT/IM0016.dcm: .*ContourData \(3006,0050\)")
 
 
 def test_without_a_tumour_no_mask_is_written(draw: Callable[..., Converted]) -> None:
@@ -305,8 +305,8 @@ def test_structure_set_of_the_ct_comes_before_one_of_the_pet(study: StudyFolder,
     ct_paths, pet_paths = study.add_ct(), study.add_pet()
     study.add_structures(pet_paths, {"GTVp": [make_rectangle((1, 1), (1, 1), 1)]})
     paths = [study.add_structures(ct_paths, {"GTVp": [BOX]}, StructureSetLabel=label) for label in ("old", "new")]
-    refuse(convert, r"found 2 structure sets of the CT: .*IM0023.dcm \(old\), .* \(new\)")
+    refuse(convert, r"found 2 structure sets of the CT: .*IM0017.dcm \(old\), .* \(new\)")
     paths[1].unlink()
     converted = convert()
     assert count_voxels(converted) == (20, 0)
-    assert "structure set RTSTRUCT/IM0022.dcm: drawn on another image" in converted.case.ignored
+    assert "structure set RTSTRUCT/IM0016.dcm: drawn on another image" in converted.case.ignored

@@ -15,7 +15,7 @@ from pydicom.dataset import Dataset
 from contract.errors import InputError
 from convert.dicom.files import read_folder
 from convert.dicom.suv import SuvScale, compute_suv_scale
-from tests.convert.studies import HOUR_FACTOR, StudyFolder, change
+from tests.convert.studies import HOUR_FACTOR, PET_GRID, StudyFolder, change
 
 AN_HOUR = 2.96075e-4
 AT_INJECTION = 2.02703e-4
@@ -28,7 +28,7 @@ def compute_scale(study: StudyFolder, **options: Any) -> SuvScale:
 
 def compute_factor(study: StudyFolder, **options: Any) -> float:
     factors = compute_scale(study, **options).factors
-    assert len(factors) == 12
+    assert len(factors) == PET_GRID.size[2]
     assert len(set(factors)) == 1
     return factors[0]
 
@@ -174,7 +174,7 @@ STORED_SUV = [
 def test_stored_suv_by_other_measures(study: StudyFolder, suv_type: str, sex: str, expected: float) -> None:
     units = "GML" if suv_type not in ("BSA", None) else "CM2ML"
     result = compute_scale(study, Units=units, SUVType=suv_type, PatientSex=sex, PatientSize="1.80")
-    assert result.factors == pytest.approx([expected] * 12, rel=1e-6)
+    assert result.factors == pytest.approx([expected] * PET_GRID.size[2], rel=1e-6)
     warnings = [finding.action for finding in result.findings]
     assert warnings == (["the mean of both formulas is used"] if sex == "O" else [])
 
@@ -238,20 +238,20 @@ NOT_SHARED: dict[str, tuple[dict[str, Any], Any, str]] = {
 
 @pytest.mark.parametrize("name", NOT_SHARED)
 def test_slices_that_disagree_are_refused(study: StudyFolder, name: str) -> None:
-    """Slice 7 of 12 has another value than the others; the message names its file."""
+    """Slice 3 of 6 has another value than the others; the message names its file."""
     options, edit_slice, message = NOT_SHARED[name]
 
     def edit(dataset: Dataset, index: int) -> None:
-        if index == 7:
+        if index == 3:
             edit_slice(dataset)
 
-    with pytest.raises(InputError, match=rf"IM0008.dcm: {message}"):
+    with pytest.raises(InputError, match=rf"IM0004.dcm: {message}"):
         compute_scale(study, edit=edit, **options)
 
 
 def test_spellings_of_one_value_agree(study: StudyFolder) -> None:
     def edit(dataset: Dataset, index: int) -> None:
-        if index == 7:
+        if index == 3:
             with_values(PatientWeight="75.00", SeriesTime="140000.00")(dataset)
             with_tracer(RadionuclideTotalDose="3.7E8", RadiopharmaceuticalStartTime="130000.0")(dataset)
 

@@ -8,22 +8,22 @@ import pytest
 from pydicom.dataset import Dataset
 
 from tests.convert.dicom.test_suv import AN_HOUR, add_philips_factors, compute_factor, compute_scale
-from tests.convert.studies import StudyFolder
+from tests.convert.studies import PET_GRID, StudyFolder
 
 # 100 min: 370 MBq * 2^(-6000 / 6586.2) = 370 * 0.531818 = 196.773 MBq; 75,000 / 196.773e6.
 HUNDRED_MINUTES = 3.81151e-4
 
 
 def set_bed_times(hour: int, minutes: tuple[int, int, int], reference_s: tuple[float, float, float]) -> Any:
-    """Set times of three beds of four slices and 603 s: minutes of acquisition, and seconds of FrameReferenceTime.
+    """Set times of three beds of two slices and 603 s: minutes of acquisition, and seconds of FrameReferenceTime.
 
     With L = ln 2 / 6586.2 s and x = 603 L = 0.0634611, the average count is ln(x / (1 - e^-x)) / L = 299.9056 s after
     the start of the frame.
     """
 
     def edit(dataset: Dataset, index: int) -> None:
-        dataset.AcquisitionTime = f"{hour}{minutes[index // 4]:02d}00"
-        dataset.FrameReferenceTime = str(1000 * reference_s[index // 4])
+        dataset.AcquisitionTime = f"{hour}{minutes[index // 2]:02d}00"
+        dataset.FrameReferenceTime = str(1000 * reference_s[index // 2])
         dataset.ActualFrameDuration = "603000"
 
     return edit
@@ -33,7 +33,7 @@ def set_acquisition_times(*times: str) -> Any:
     """Set the times of beds of equal numbers of slices."""
 
     def edit(dataset: Dataset, index: int) -> None:
-        dataset.AcquisitionTime = times[index * len(times) // 12]
+        dataset.AcquisitionTime = times[index * len(times) // SLICES]
 
     return edit
 
@@ -43,6 +43,7 @@ def compute_suv_after(seconds: float) -> float:
     return 75_000 / (370e6 * 2 ** (-seconds / 6586.2))
 
 
+SLICES = PET_GRID.size[2]
 START_SOURCE = "AcquisitionTime and FrameReferenceTime (START)"
 
 
@@ -53,7 +54,7 @@ def test_start_of_the_scan_by_the_beds(study: StudyFolder, series: str | None) -
     The first bed is not in the series; SeriesTime is later, earlier or absent.
     """
     result = compute_scale(study, SeriesTime=series, edit=set_bed_times(14, (5, 10, 15), (600, 900, 1200)))
-    assert result.factors == pytest.approx([compute_suv_after(3599.9056)] * 12, rel=1e-7)
+    assert result.factors == pytest.approx([compute_suv_after(3599.9056)] * SLICES, rel=1e-7)
     assert START_SOURCE in result.derivation
     assert len(result.findings) == (series is not None)
 
@@ -82,7 +83,7 @@ def test_ge_refers_to_the_start_of_the_bed(study: StudyFolder) -> None:
     """Beds from 14:05, 14:10 and 14:15 with 300, 600 and 900 s: the scan began at 14:00."""
     edit = set_bed_times(14, (5, 10, 15), (300, 600, 900))
     result = compute_scale(study, SeriesTime="153000", Manufacturer="GE MEDICAL SYSTEMS", edit=edit)
-    assert result.factors == pytest.approx([compute_suv_after(3600)] * 12, rel=1e-9)
+    assert result.factors == pytest.approx([compute_suv_after(3600)] * SLICES, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_impossible_reference_times_are_named(
     study: StudyFolder, reference_s: tuple[float, float, float], problem: str, series: str, source: str, seconds: float
 ) -> None:
     result = compute_scale(study, SeriesTime=series, edit=set_bed_times(14, (5, 10, 15), reference_s))
-    assert result.factors == pytest.approx([compute_suv_after(seconds)] * 12, rel=1e-9)
+    assert result.factors == pytest.approx([compute_suv_after(seconds)] * SLICES, rel=1e-9)
     (finding,) = result.findings
     assert problem in finding.found
     assert finding.action == f"{source} is used as the start"
@@ -110,7 +111,7 @@ def test_without_decay_correction_slices_have_their_times(study: StudyFolder) ->
     """Beds from 14:00, 14:10 and 14:20: 3899.9056, 4499.9056 and 5099.9056 s after the injection."""
     edit = set_bed_times(14, (0, 10, 20), (0, 0, 0))
     result = compute_scale(study, DecayCorrection="NONE", CorrectedImage=["ATTN", "SCAT"], edit=edit)
-    expected = [compute_suv_after(seconds) for seconds in (3899.9056, 4499.9056, 5099.9056) for _ in range(4)]
+    expected = [compute_suv_after(seconds) for seconds in (3899.9056, 4499.9056, 5099.9056) for _ in range(2)]
     assert result.factors == pytest.approx(expected, rel=1e-7)
     assert "65.0 to 85.0 min from injection to the average count of each slice (NONE)" in result.derivation
 
@@ -124,7 +125,7 @@ def test_counts_without_decay_correction(study: StudyFolder) -> None:
         times(dataset, index)
 
     result = compute_scale(study, Units="CNTS", DecayCorrection="NONE", CorrectedImage=["ATTN"], edit=edit)
-    expected = [1.5 * compute_suv_after(seconds) for seconds in (3899.9056, 4499.9056, 5099.9056) for _ in range(4)]
+    expected = [1.5 * compute_suv_after(seconds) for seconds in (3899.9056, 4499.9056, 5099.9056) for _ in range(2)]
     assert result.factors == pytest.approx(expected, rel=1e-7)
 
 
