@@ -12,7 +12,7 @@ import SimpleITK as sitk
 
 from algorithm.cli import main
 from contract.archives import pack
-from contract.images.volumes import Volume, read_volume, to_sitk, write_volume
+from contract.images.volumes import read_volume, to_sitk, write_volume
 from tests.algorithm.edition import SEGMENTATION
 
 CT, PET = "B7_0000.nii.gz", "B7_0001.nii.gz"
@@ -75,16 +75,6 @@ def test_absent_clinical_variables_are_a_warning_for_a_mask(
     assert expected in capfd.readouterr().err
     run(tiny_package, "--task", "1", "--input", case_folder.input, "--output", case_folder.output)
     assert expected in capfd.readouterr().err
-
-
-def test_a_ct_with_swapped_axes_keeps_its_geometry(case_folder: Any, image_folder: Path, tiny_package: Path) -> None:
-    """Rotate by 90 degrees about z with swapped signs: x of the file runs along -y of the patient."""
-    grid = case_folder.ct.geometry
-    turned = type(grid)(grid.size, grid.spacing_mm, (-92.0, 92.0, -85.0), (0, 1, 0, -1, 0, 0, 0, 0, 1))
-    ct, mask = image_folder / "T_0000.nii.gz", image_folder / "t.nii.gz"
-    write_volume(ct, Volume(case_folder.ct.array, turned))
-    assert run(tiny_package, "--ct", ct, "--pet", image_folder / PET, "--output", mask) == 0
-    assert read_volume(mask).geometry.find_differences(turned) == []
 
 
 def test_a_packed_model_gives_the_same_mask_and_its_folder_is_removed(

@@ -85,13 +85,3 @@ def test_a_head_without_a_network_is_served(forks: Forks, case_folder, tiny_pack
         assert call(port, "POST", "/invoke")[0] == 500
         assert list(case.output.iterdir()) == []
         assert not record.exists()
-
-
-def test_an_altered_model_is_refused_at_the_start(forks: Forks, tiny_package: Path, tmp_path: Path):
-    package = shutil.copytree(tiny_package, tmp_path / "package")
-    (package / "plans.json").write_text("{}")
-    options = ["--task", "1", "--serve", "--port", "0", "--model", str(package), "--output", str(tmp_path / "output")]
-    process = forks.begin(tmp_path, ["algorithm", *options])
-    said = process.communicate()[1]
-    assert process.returncode == 1
-    assert said.splitlines()[-1].startswith("error: plans.json: ")

@@ -42,13 +42,6 @@ def test_the_shipped_package_is_a_warning_in_log_and_record(
     assert notice["what"] == "model package"
 
 
-def test_a_package_that_is_named_gives_no_warning(
-    arguments: list[str], tmp_path: Path, tiny_package: Path, root_logger: None
-) -> None:
-    assert main([*arguments, "--model", str(tiny_package), "--require-model"]) == 0
-    assert read_json(tmp_path / "record.json")["notices"] == []
-
-
 def test_python_warns_too(arguments: list[str], case_folder: Any, tiny_package: Path) -> None:
     """`Predictor` takes the shipped package, and its record has the warning."""
     predictor = Predictor(task="hpv", device="cpu", passes=1)

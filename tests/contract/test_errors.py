@@ -79,14 +79,6 @@ def test_run_main_prints_a_full_or_read_only_disk_as_one_line(
     )
 
 
-def test_ctrl_c_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(_: object) -> int:
-        raise KeyboardInterrupt
-
-    assert run_main(interrupt) == 130
-    assert capsys.readouterr().err == "error: interrupted\n"
-
-
 def test_a_loop_of_links_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`Path.resolve` raises a RuntimeError for a link to itself, where other calls raise an OSError."""
     loop = tmp_path / "loop"

@@ -116,15 +116,6 @@ def test_find_single_image(tmp_path: Path) -> None:
 # Writing
 
 
-def test_a_mask_has_the_reference_geometry(tmp_path: Path) -> None:
-    mask = (make_noise(OBLIQUE).array % 3).astype(np.int64)
-    write_mask(tmp_path / "output.mha", mask, OBLIQUE)
-    volume_read = read_volume(tmp_path / "output.mha")
-    assert volume_read.array.dtype == np.uint8
-    np.testing.assert_array_equal(volume_read.array, mask)
-    assert volume_read.geometry.find_differences(OBLIQUE) == []
-
-
 @pytest.mark.parametrize("value", [3, -1, 256])
 def test_other_labels_are_rejected(tmp_path: Path, value: int) -> None:
     mask = np.zeros(OBLIQUE.array_shape, dtype=np.int32)
