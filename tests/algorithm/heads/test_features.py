@@ -144,18 +144,20 @@ SIDE = slice(2, 5)
     ("places", "bone", "air", "bone_voxels"),
     [
         # Bone covers one side of the cube, air touches one voxel of the opposite side. Muscle of 250 HU is no bone.
-        ({(5, SIDE, SIDE): 251, (1, 3, 3): -501}, 9, 1, 9),
+        ([((5, SIDE, SIDE), 251), ((1, 3, 3), -501)], 9, 1, 9),
         # Bone that shares only an edge or lies further away is no contact.
-        ({(5, 5, 3): 1000, (6,): 1000}, 0, 0, 0),
+        ([((5, 5, 3), 1000), ((6,), 1000)], 0, 0, 0),
         # Bone that a tumour has invaded, in the middle of one side, counts for this voxel and its four neighbours in
         # the side. The voxel behind it is not at the surface.
-        ({(4, 3, 3): 1000}, 5, 0, 1),
+        ([((4, 3, 3), 1000)], 5, 0, 1),
     ],
 )
-def test_bone_and_air_at_the_surface_by_hand(places: dict[Place, float], bone: int, air: int, bone_voxels: int) -> None:
+def test_bone_and_air_at_the_surface_by_hand(
+    places: list[tuple[Place, float]], bone: int, air: int, bone_voxels: int
+) -> None:
     """Contacts are shares of the 26 voxels at the surface; a voxel is 0.027 ml."""
     ct = np.full(CUBES.array_shape, 250, np.float32)
-    for place, hu in places.items():
+    for place, hu in places:
         ct[place] = hu
     expected = {"bone_contact": bone / 26, "air_contact": air / 26, "bone_ml": bone_voxels * 0.027}
     assert measure_contacts(find_structure(make_cube(), CUBES), ct) == pytest.approx(expected)
