@@ -5,9 +5,11 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -61,56 +63,52 @@ def base_image(engine: ContainerEngine) -> str:
 
 def build_toy(
     engine: ContainerEngine,
-    folder: Path,
     base: str,
     name: str,
-    program: str,
+    program: str = "toy_algorithm.py",
     *,
     user: str = "USER toy",
     label: str = "",
+    files: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Build an image around a toy program with the old builder, which every client has."""
-    shutil.copy(TOYS / program, folder / program)
-    text = TOY_DOCKERFILE.format(base=base, program=program, user=user, label=label)
-    (folder / "Dockerfile").write_text(text)
-    with hold_build_lock():
-        done = subprocess.run(
-            [engine.client, "build", "--quiet", "--tag", name, str(folder)],
-            check=False,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "DOCKER_BUILDKIT": "0"},
-        )
+    """Build an image around a toy program with the old builder, which every client has; `label` may copy `files`."""
+    tag = f"hecktor-test-{name}:latest"
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(TOYS / program, folder)
+        text = TOY_DOCKERFILE.format(base=base, program=program, user=user, label=label)
+        for path, content in {**files, "Dockerfile": text}.items():
+            Path(folder, path).write_text(content)
+        with hold_build_lock():
+            command = [engine.client, "build", "--quiet", "--tag", tag, folder]
+            environment = {**os.environ, "DOCKER_BUILDKIT": "0"}
+            done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    return name
+    return tag
 
 
 @pytest.fixture(scope="session")
-def toy_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def toy_image(engine: ContainerEngine, base_image: str) -> str:
     """Build the toy algorithm with its own user."""
-    return build_toy(engine, tmp_path_factory.mktemp("toy"), base_image, "hecktor-test-toy:latest", "toy_algorithm.py")
+    return build_toy(engine, base_image, "toy")
 
 
 @pytest.fixture(scope="session")
-def root_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def root_image(engine: ContainerEngine, base_image: str) -> str:
     """Build the toy algorithm as root."""
-    folder = tmp_path_factory.mktemp("root")
-    return build_toy(engine, folder, base_image, "hecktor-test-root:latest", "toy_algorithm.py", user="")
+    return build_toy(engine, base_image, "root", user="")
 
 
 @pytest.fixture(scope="session")
-def invoke_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def invoke_image(engine: ContainerEngine, base_image: str) -> str:
     """Build the toy algorithm as a server."""
-    folder, label = tmp_path_factory.mktemp("invoke"), "LABEL org.grand-challenge.api-method=invoke"
-    label += "\nENV TOY_SERVES=1"
-    return build_toy(engine, folder, base_image, "hecktor-test-invoke:latest", "toy_algorithm.py", label=label)
+    label = "LABEL org.grand-challenge.api-method=invoke\nENV TOY_SERVES=1"
+    return build_toy(engine, base_image, "invoke", label=label)
 
 
 @pytest.fixture(scope="session")
-def toy_evaluation_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def toy_evaluation_image(engine: ContainerEngine, base_image: str) -> str:
     """Build the toy evaluation."""
-    folder = tmp_path_factory.mktemp("evaluation")
-    return build_toy(engine, folder, base_image, "hecktor-test-evaluation:latest", "toy_evaluation.py")
+    return build_toy(engine, base_image, "evaluation", "toy_evaluation.py")
 
 
 def build(*arguments: str) -> None:

@@ -192,11 +192,9 @@ def test_a_card_that_is_not_there_is_named(
 
 
 def test_an_entry_point_that_is_not_there_fails_its_case_by_name(
-    engine: ContainerEngine, rehearse_image: RehearseImage, base_image: str, tmp_path: Path
+    engine: ContainerEngine, rehearse_image: RehearseImage, base_image: str
 ) -> None:
-    (tmp_path / "toy").mkdir()
-    names = (base_image, "hecktor-test-no-entry:latest", "toy_algorithm.py")
-    image = build_toy(engine, tmp_path / "toy", *names, label="ENV PATH=/nowhere")
+    image = build_toy(engine, base_image, "no-entry", label="ENV PATH=/nowhere")
     (failure,) = rehearse_image(image).failures
     assert "exit status 127" in failure
     assert "python3" in failure
@@ -231,15 +229,13 @@ def test_the_time_limit_stops_the_server(
 
 
 def test_wheels_of_a_layer_are_warnings(
-    engine: ContainerEngine, rehearse_image: RehearseImage, base_image: str, tmp_path: Path
+    engine: ContainerEngine, rehearse_image: RehearseImage, base_image: str
 ) -> None:
     """Neither variables nor commands name a version, as after `pip install -r requirements.txt`."""
-    (tmp_path / "toy").mkdir()
     wheel = "/opt/venv/lib/python3.11/site-packages/torch-2.9.1+cu130.dist-info"
-    (tmp_path / "toy" / "install").write_text(f"mkdir -p {wheel} /opt/b/nvidia_cublas-13.1.0.3.dist-info\n")
-    names = (base_image, "hecktor-test-wheels:latest", "toy_algorithm.py")
+    files = {"install": f"mkdir -p {wheel} /opt/b/nvidia_cublas-13.1.0.3.dist-info\n"}
     label = "COPY install /install\nUSER root\nRUN sh /install\nUSER toy"
-    warnings = rehearse_image(build_toy(engine, tmp_path / "toy", *names, label=label), task="rfs").warnings
+    warnings = rehearse_image(build_toy(engine, base_image, "wheels", label=label, files=files), task="rfs").warnings
     lines = [line for line in warnings if "expected CUDA 12" in line or "nnU-Net" in line]
     assert [line.split(": ")[1].split(", ")[0] for line in lines] == ["PyTorch 2.9.1", "CUDA cu130"]
 

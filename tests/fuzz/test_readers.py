@@ -10,7 +10,7 @@ import pytest
 from contract.processes import WorkerDeath, map_in_processes
 from tests.fuzz.readers import READERS
 
-EDITS = 300
+EDITS = 200
 WORDS = (
     b"\0",
     b"\n",

@@ -89,8 +89,8 @@ def test_the_first_twenty_patients_have_every_outcome() -> None:
 
 def test_every_stage_is_there(cohort: list[PhantomCase]) -> None:
     for stage_of, stages in ((t_stage, ("T1", "T2", "T3", "T4", None)), (n_stage, ("N0", "N1", "N2", "N3"))):
-        drawn = [stage_of(case.disease) for case in cohort[:150]]
-        assert all(drawn.count(stage) >= 3 for stage in stages)
+        drawn = [stage_of(case.disease) for case in cohort[:80]]
+        assert all(drawn.count(stage) >= 2 for stage in stages)
 
 
 def test_imaging_can_improve_on_clinical_variables(cohort: list[PhantomCase]) -> None:
