@@ -218,6 +218,9 @@ def check_value(answer: AnswerSpec, value: Any) -> None:
         assert answer.direction == "risk" or value > 0
 
 
+CheckFault = Callable[[Fault], str]
+
+
 def pause(at: str, seconds: float = 600) -> str:
     """Return the fault that pauses at a function and the number of its call."""
     return f"pause {at} {seconds}"
@@ -239,9 +242,7 @@ def use_namespace(run: Run, script: str, *options: str) -> None:
 
 
 @pytest.fixture
-def check_fault(
-    forks: Forks, case_folder: CaseFolder, tiny_package: Path, combined_package: Path
-) -> Callable[..., None]:
+def check_fault(forks: Forks, case_folder: CaseFolder, tiny_package: Path, combined_package: Path) -> CheckFault:
     """Check a fault over the small case with a tiny package."""
     case_folder.write()
 
@@ -281,9 +282,8 @@ def predict_pair(pair_package: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
         monkeypatch.setattr(tiles, "_compute_tile_logits", tile)
         package, passes = load_package(pair_package), list_mirrored_passes(4, ())
         image = NetworkImage.from_channels(make_noise(24))
-        return Passes(
-            image, passes, Networks(package), deadline, torch.device("cpu"), notices=notices or Notices()
-        ).make_all()
+        notices = notices or Notices()
+        return Passes(image, passes, Networks(package), deadline, torch.device("cpu"), notices=notices).make_all()
 
     return run
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +26,18 @@ from tests.algorithm.edition import COMBINED, RFS
 from tests.baseline.network.conftest import PLAN
 from tests.baseline.network.test_out_of_fold import CT, FOLD_OF, cohort, segment_by_own_fold  # noqa: F401 - a fixture
 from tests.conftest import CaseFolder, drop_toy_notices
-from tests.faults.conftest import EPOCHS, GPU, TILE, Fault, Predict, Train, check_card, ignore_library_warnings, name_of
+from tests.faults.conftest import (
+    EPOCHS,
+    GPU,
+    TILE,
+    CheckFault,
+    Fault,
+    Predict,
+    Train,
+    check_card,
+    ignore_library_warnings,
+    name_of,
+)
 from tests.faults.fake_card import NAME, FakeCard
 
 CPU, CARD = torch.device("cpu"), torch.device("cuda", 0)
@@ -55,7 +65,7 @@ FAULTS: Final = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
-def test_a_step_that_fails(check_fault: Callable[[Fault], str], fault: Fault) -> None:
+def test_a_step_that_fails(check_fault: CheckFault, fault: Fault) -> None:
     check_fault(fault)
 
 

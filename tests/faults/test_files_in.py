@@ -29,7 +29,7 @@ from rehearsal.phantoms.rendering import Rendered
 from tests.algorithm.edition import COMBINED, RFS, SEGMENTATION
 from tests.conftest import EHR, CaseFolder, write_manifest
 from tests.faults import odd_scans
-from tests.faults.conftest import CLINICAL, THRESHOLD, Fault, Run, name_of
+from tests.faults.conftest import CLINICAL, THRESHOLD, CheckFault, Fault, Run, name_of
 
 # Anatomical heights.
 TEETH, CHIN = -22.0, -40.0
@@ -159,7 +159,7 @@ FAULTS: Final = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
-def test_a_file(check_fault: Callable[[Fault], str], fault: Fault) -> None:
+def test_a_file(check_fault: CheckFault, fault: Fault) -> None:
     check_fault(fault)
 
 

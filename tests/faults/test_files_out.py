@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.algorithm.edition import COMBINED, RFS, SEGMENTATION
-from tests.faults.conftest import CLINICAL, THRESHOLD, Fault, Run, name_of, use_namespace
+from tests.faults.conftest import CLINICAL, THRESHOLD, CheckFault, Fault, Run, name_of, use_namespace
 
 ONE_PASS: Final = ("--passes", "1")
 
@@ -84,5 +84,5 @@ PROTECTED: Final = Fault(
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, pytest.param(PROTECTED, marks=pytest.mark.slow)], ids=name_of)
-def test_a_file_that_cannot_be_written(check_fault: Callable[[Fault], str], fault: Fault) -> None:
+def test_a_file_that_cannot_be_written(check_fault: CheckFault, fault: Fault) -> None:
     check_fault(fault)

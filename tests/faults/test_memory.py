@@ -29,6 +29,7 @@ from tests.baseline.network.conftest import PLAN
 from tests.faults.conftest import (
     GPU,
     TILE,
+    CheckFault,
     Fault,
     Predict,
     Run,
@@ -67,7 +68,7 @@ FAULTS: Final = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
-def test_memory_of_the_process(check_fault: Callable[[Fault], str], fault: Fault) -> None:
+def test_memory_of_the_process(check_fault: CheckFault, fault: Fault) -> None:
     check_fault(fault)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +11,7 @@ import pytest
 
 from contract.editions import Algorithm
 from tests.algorithm.edition import COMBINED, HPV, RFS, SEGMENTATION
-from tests.faults.conftest import CLINICAL, TILE, Fault, Run, name_of, pause, use_namespace
+from tests.faults.conftest import CLINICAL, TILE, CheckFault, Fault, Run, name_of, pause, use_namespace
 from tests.faults.kills import (
     TRAIN,
     is_whole,
@@ -173,7 +172,7 @@ FAULTS: Final = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
-def test_a_signal(check_fault: Callable[[Fault], str], fault: Fault) -> None:
+def test_a_signal(check_fault: CheckFault, fault: Fault) -> None:
     check_fault(fault)
 
 

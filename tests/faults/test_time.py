@@ -8,12 +8,12 @@ from typing import Final
 from algorithm.deadline import Deadline
 from algorithm.network.passes import Progress
 from tests.algorithm.edition import COMBINED
-from tests.faults.conftest import TILE, Fault
+from tests.faults.conftest import TILE, CheckFault, Fault
 
 JUMP: Final = "run {} {} [setattr(time, name, lambda: {}) for name in ('time', 'time_ns')]"
 
 
-def test_a_wall_clock_that_jumps(check_fault: Callable[[Fault], str]) -> None:
+def test_a_wall_clock_that_jumps(check_fault: CheckFault) -> None:
     """Jump a day ahead in the first pass and ten years back in the second: every planned pass runs once."""
     jumps = [JUMP.format(TILE, 3, "1.9e9"), JUMP.format(TILE, 11, "1.4e9")]
     last = check_fault(Fault("jumps", COMBINED, jumps, "4 of 4 passes"))
