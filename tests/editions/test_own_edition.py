@@ -59,12 +59,11 @@ def root(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def results(root: Path) -> Path:
-    """Rehearse two teams; only the second one names the edition, which the package holds."""
-    for team, arguments in (("first", "--device cpu --passes 1"), ("second", "--method threshold")):
-        own = ("--edition", root / "elsewhere" / "edition.json") if team == "second" else ()
-        run_hecktor("rehearse", *own, "--api-method", "invoke", "--model", root / "package", "--cases", root / "platform",
-                "--process", f"--arguments={arguments}", "--ground-truth", root / "platform" / "ground_truth",
-                "--output", root / "out" / team, "--team", team)  # fmt: skip
+    """Rehearse a team, whose package holds the edition, and rank it against a team with the same answers."""
+    run_hecktor("rehearse", "--api-method", "invoke", "--model", root / "package", "--cases", root / "platform",
+            "--process", "--arguments=--device cpu --passes 1", "--ground-truth", root / "platform" / "ground_truth",
+            "--output", root / "out" / "first", "--team", "first")  # fmt: skip
+    shutil.copytree(root / "out" / "first", root / "out" / "second")
     files = [root / "out" / team / "metrics.json" for team in ("first", "second")]
     run_hecktor("rank", *files, "--output", root / "out", "--bootstraps", 20)
     return root / "out"
