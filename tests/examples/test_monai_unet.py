@@ -87,7 +87,7 @@ def test_masks_are_the_same_as_from_monais_sliding_window(code: Code, package: M
 
 @pytest.mark.slow
 def test_the_commands_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run them on coarse phantoms with one process, one epoch, one head-and-neck phantom and the task `rfs`.
+    """Run them on coarse phantoms with one process, five epochs, one head-and-neck phantom and the task `rfs`.
 
     The last command runs without images, as the README allows; images of custom code are in
     tests/containers/test_code.py. The forest competed for the risk and is in the package if it has skill.
@@ -99,7 +99,7 @@ def test_the_commands_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     submission = [*submission[:start], "--model-only", *submission[start + 2 :], "--phantom", "head_and_neck"]
     for command in (*prepare, train_all):
         command += ["--jobs", "1"]
-    for command in (*prepare, [*training[:-1], "1"], package, train_all, [*submission, "--task", "rfs"]):
+    for command in (*prepare, [*training[:-1], "5"], package, train_all, [*submission, "--task", "rfs"]):
         run(command, tmp_path)
     weights = load_file(tmp_path / "weights" / "weights.safetensors")
     assert all(torch.isfinite(tensor).all() for tensor in weights.values())
