@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from algorithm.arguments import check_case_folder
 from algorithm.cli import main
-from contract.errors import HecktorError
+from contract.errors import HecktorError, InputError
 from contract.images.volumes import write_mask, write_volume
 from tests.conftest import CaseFolder
 
@@ -81,3 +82,14 @@ def test_refused_options(folder: Path, words: str) -> None:
 def test_options_that_exclude_each_other_are_usage_errors(folder: Path, words: str) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(words.split())
+
+
+def test_the_folder_of_a_case_that_was_meant_is_named(tmp_path: Path) -> None:
+    case = tmp_path / "cohort" / "CASE" / "input"
+    (case / "images").mkdir(parents=True)
+    check_case_folder(case)
+    for folder in (case.parent, case.parents[1]):
+        with pytest.raises(InputError, match=r"expected --input .*/CASE/input$"):
+            check_case_folder(folder)
+    with pytest.raises(InputError, match=r"expected the folder of a case \(of a release: --ct FILE --pet FILE\)$"):
+        check_case_folder(case / "images")

@@ -14,7 +14,7 @@ import pytest
 from scipy import ndimage
 
 from algorithm.output import Stages
-from algorithm.prediction import RunRecord, gpu_peak_memory_mib, peak_memory_mib
+from algorithm.prediction import RunRecord, gpu_peak_memory_mib, peak_memory_mib, reset_peaks
 from contract.errors import Finding
 from contract.images.volumes import read_volume
 from contract.io.files import read_json, write_json
@@ -72,6 +72,15 @@ def test_stages_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
             now += 0.5
     assert stages.seconds == {"load": 0.5, "read": 3.0}
     assert peak_memory_mib() > 10
+
+
+def test_the_peak_of_memory_belongs_to_the_case() -> None:
+    """200 MB that were freed before do not count."""
+    array = np.ones(25_000_000)
+    before = peak_memory_mib()
+    del array
+    reset_peaks()
+    assert peak_memory_mib() < before - 150
 
 
 def test_torch_that_is_still_being_imported_used_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
