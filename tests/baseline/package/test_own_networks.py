@@ -361,7 +361,7 @@ def test_a_network_that_hangs_ends_at_the_time_limit(tmp_path: Path, case_folder
     case_folder.write()
     command = [
         sys.executable, "-m", "algorithm", "--task", "segmentation", "--input", str(case_folder.input), "--output",
-        str(case_folder.output), "--model", str(package), "--code", str(code), "--device", "cpu", "--time-limit", "25",
+        str(case_folder.output), "--model", str(package), "--code", str(code), "--device", "cpu", "--time-limit", "16",
         "--record", str(tmp_path / "record.json"),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
