@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -164,6 +165,27 @@ def make_empty_release(folder: Path) -> TinyRelease:
 
 
 PATIENTS = 8
+
+
+@pytest.fixture(scope="session", autouse=True)
+def find_regions_once() -> Iterator[None]:
+    """Find the region of head and neck once for the clones of a phantom, which differ only in the first slice."""
+    from baseline.release import data_set
+
+    find_region, regions = data_set.localise, dict[Any, Any]()
+
+    def localise(case: Any) -> Any:
+        if case.is_mr:
+            return find_region(case)
+        images = [image for image in (case.scan, case.pet) if image is not None]
+        key = tuple((image.geometry, hashlib.sha256(image.array[1:].tobytes()).digest()) for image in images)
+        if key not in regions:
+            regions[key] = find_region(case)
+        return regions[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data_set, "localise", localise)
+        yield
 
 
 def write_two_centres(release: TinyRelease) -> Path:
