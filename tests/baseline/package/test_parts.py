@@ -191,11 +191,6 @@ def test_adaptation_plans_of_nnssl(tmp_path: Path) -> None:
         read_checkpoint(save(tmp_path / "b", make_content(nnssl_adaptation_plan=[1])))
 
 
-def test_a_missing_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(ModelPackageError, match=r"checkpoint_final\.pth: not found"):
-        read_checkpoint(tmp_path / "fold_0" / "checkpoint_final.pth")
-
-
 # Axes
 
 

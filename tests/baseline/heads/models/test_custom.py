@@ -172,13 +172,3 @@ def test_two_of_several_classes_share_one_score(tmp_path: Path) -> None:
     (fitted,) = fit(cohort, (), ({},), np.random.default_rng(0))
     head = bind_code(own.save_heads(fitted, cohort, tmp_path / "heads"), own.code, tmp_path / "heads")
     assert list(score(head, {"x": 2.5}).values()) == [NEVER, 0.0, NEVER, 0.5]
-
-
-def test_a_head_without_its_code_is_refused(tmp_path: Path) -> None:
-    own, cohort = load_custom_heads(write_custom_head(tmp_path)), make_symmetric_cohort()
-    target = with_families(RFS, with_custom_heads(RFS, own).families[-1:])
-    head = own.save_heads(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path)
-    with pytest.raises(ModelPackageError, match=r"^head my_code:Head: no code my_code"):
-        bind_code(head, Code({}), tmp_path).scores(cohort)
-    with pytest.raises(ModelPackageError, match=r"^head my_code:Head: its code is not loaded"):
-        head.scores(cohort)
