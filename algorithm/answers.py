@@ -16,7 +16,7 @@ from algorithm.case.read import Case
 from algorithm.heads.documents import Faults, Features, Head, SinglePatient
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages, make_empty_cube
 from algorithm.heads.head_hook import disable_user_code
-from algorithm.heads.measure import clinical_features, image_features
+from algorithm.heads.measure import clinical_features, measure_image_features
 from algorithm.heads.structure import find_components
 from algorithm.heads.values import compute_head_answer, derive_stage, find_possible_classes
 from algorithm.masks.segmentation import FALLBACK_MASKS, CaseSegmentation, MaskSource, Segmentation
@@ -201,7 +201,7 @@ def measure(
         images = _collect_images(segmentation.case, segmentation.segmentation, clinical)
         custom = _measure_user_features(run, segmentation, images) if with_user_code else {}
         with run.stages("measure"):
-            measured = image_features(
+            measured = measure_image_features(
                 images.mask, images.ct, images.pet, images.grid, images.dose, run.min_lesion_sizes
             )
     except Exception as problem:

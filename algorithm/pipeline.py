@@ -20,7 +20,7 @@ from algorithm.heads.head_hook import NotAskedError
 from algorithm.masks.segmentation import CaseSegmentation, MaskSource
 from algorithm.network.loaded_package import LoadedPackage, import_network_libraries
 from algorithm.output import AnswerFiles, CaseAnswers, RunContext
-from algorithm.prediction import Prediction, conclude, log_early_end, reset_peaks
+from algorithm.prediction import Prediction, finish_prediction, log_early_end, reset_peaks
 from algorithm.region.localise import Region, cover_scan, localise
 from algorithm.request import PredictRequest
 from algorithm.segmenter import Segmenter
@@ -80,7 +80,7 @@ def predict(request: PredictRequest, loaded: LoadedPackage, termination: Termina
         raise
     if watched.reason:
         log_early_end(run, watched.answers, watched.reason)
-    return conclude(run, watched.answers)
+    return finish_prediction(run, watched.answers)
 
 
 def answer_case(run: RunContext) -> None:

@@ -163,7 +163,7 @@ def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> None:
         LOGGER.warning("*** EARLY END *** %s: the best answer so far is written", reason)
 
 
-def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
+def finish_prediction(run: RunContext, answers: CaseAnswers) -> Prediction:
     """Log the answers, write record and probabilities if they are requested, and return the prediction.
 
     A failure to write them is only logged.

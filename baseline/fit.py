@@ -9,7 +9,7 @@ from typing import Final
 from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import list_feature_hooks
 from algorithm.heads.head_hook import HEAD
-from algorithm.heads.measure import features_version
+from algorithm.heads.measure import compute_features_version
 from baseline.cache import compute_key
 from baseline.heads.cross_validation import cross_validate_targets
 from baseline.heads.fitting import OUT_OF_FOLD_MASKS, FittedHead, HeadRecord, fit_targets, make_cohort, read_heads
@@ -121,7 +121,11 @@ def compute_heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], custom: M
         families += [*target.families, *target.comparators.values()]
     models = [[family.name, family.transforms, family.settings, family.min_scarce] for family in families]
     made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": FORMAT_VERSION}
-    made_from |= {"features": features_version(read_min_lesion_sizes(work)), "models": models, **make_fits_stamp(work)}
+    made_from |= {
+        "features": compute_features_version(read_min_lesion_sizes(work)),
+        "models": models,
+        **make_fits_stamp(work),
+    }
     made_from |= {"custom": dict(custom)} if custom else {}
     return compute_key(work, (work.features_json,), made_from | make_custom_features_stamp(work))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import list_feature_hooks
 from algorithm.heads.head_hook import HEAD
-from algorithm.heads.measure import features_version
+from algorithm.heads.measure import compute_features_version
 from algorithm.network.package import ModelPackage
 from baseline.cache import compute_key, load_cached, store_cached
 from baseline.export import export_model, export_networks
@@ -159,7 +159,7 @@ def measure_out_of_fold(
     run = _make_fold_run(work, device) if existing is None else _make_package_run(work, existing, device, code)
     patients = [case.patient_id for case in cases]
     prepared = read_preparation(work)
-    versions = {"version": MEASURE_VERSION, "features": features_version(prepared.smallest_lesions)}
+    versions = {"version": MEASURE_VERSION, "features": compute_features_version(prepared.smallest_lesions)}
     made_from = {"networks": run.made_from, "patients": patients, "images": prepared.data, **versions}
     key = compute_key(work, [case.dose for case in cases], made_from)
     features: dict[str, Features] | None = load_cached(work.unfiltered_features_json, key)

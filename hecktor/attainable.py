@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from contract.editions import AnswerSpec
-from evaluation.metrics.classification import binary_metrics
+from evaluation.metrics.classification import make_binary_metrics
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 from evaluation.results.task import TaskResults
 from rehearsal.phantoms.outcome import HPV_POSITIVE_FRACTION
@@ -97,7 +97,7 @@ def read_attainable(cohort: Path) -> AttainableScores:
     is_right = (read_column("hpv_logit") > _LOGIT_THRESHOLD) == positive
     weights = np.ones((1, len(rows)))
     c_index = float(c_index_metric(survival, _MISSING_RISK_RULE)(weights)[0])
-    balanced_accuracy = float(binary_metrics(positive, is_right)["balanced_accuracy"](weights)[0])
+    balanced_accuracy = float(make_binary_metrics(positive, is_right)["balanced_accuracy"](weights)[0])
     return AttainableScores(
         patients=len(rows),
         relapses=int(relapses.sum()),

@@ -47,7 +47,7 @@ _Image = npt.NDArray[np.float32]
 _DEFINITIONS: Final = 3
 
 
-def image_features(
+def measure_image_features(
     mask: npt.NDArray[np.uint8],
     ct: _Image,
     pet: _Image | None,
@@ -90,19 +90,19 @@ def image_features(
 
 
 @cache
-def image_feature_names() -> frozenset[str]:
-    """Return the names of all features that `image_features` measures, with or without lesions."""
+def list_image_features() -> frozenset[str]:
+    """Return the names of all features that `measure_image_features` measures, with or without lesions."""
     grid = Geometry((8, 8, 8), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
     mask = np.zeros(grid.array_shape, np.uint8)
     mask[1:3, 1:3, 1:3], mask[5:7, 1:3, 1:3], mask[5:7, 5:7, 5:7] = labels.GTVP, labels.GTVN, labels.GTVN
     image = np.ones(grid.array_shape, np.float32)
-    whole = image_features(mask, image, image, grid, Volume(image, grid))
-    return frozenset(whole) | frozenset(image_features(np.zeros_like(mask), image, None, grid))
+    whole = measure_image_features(mask, image, image, grid, Volume(image, grid))
+    return frozenset(whole) | frozenset(measure_image_features(np.zeros_like(mask), image, None, grid))
 
 
-def features_version(smallest: MinLesionSizes) -> str:
+def compute_features_version(smallest: MinLesionSizes) -> str:
     """Return a digest of names, definitions and minimum sizes; stored features with another digest are outdated."""
-    made_from = f"{_DEFINITIONS} {sorted(image_feature_names())} {smallest}"
+    made_from = f"{_DEFINITIONS} {sorted(list_image_features())} {smallest}"
     return hashlib.sha256(made_from.encode()).hexdigest()
 
 

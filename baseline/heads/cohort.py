@@ -16,7 +16,7 @@ from algorithm.heads.values import find_absent_structures, find_possible_classes
 from baseline.release.cases import ReleaseCase, event_key
 from contract.editions import AnswerSpec
 from contract.errors import MetricError
-from evaluation.metrics.classification import auc_metric, binary_metrics, multiclass_metrics
+from evaluation.metrics.classification import auc_metric, make_binary_metrics, make_multiclass_metrics
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 
@@ -166,7 +166,7 @@ def make_weighted_c_index(outcomes: Outcomes, risks: Floats) -> WeightedMetric:
 
 def make_weighted_balanced_accuracy(outcomes: Outcomes, answers: Flags) -> WeightedMetric:
     """Make the balanced accuracy of binary answers as a function of case weights."""
-    return binary_metrics(outcomes.positive, answers == outcomes.positive)["balanced_accuracy"]
+    return make_binary_metrics(outcomes.positive, answers == outcomes.positive)["balanced_accuracy"]
 
 
 def make_weighted_class_accuracy(outcomes: Outcomes, answers: Numbers) -> WeightedMetric:
@@ -175,7 +175,7 @@ def make_weighted_class_accuracy(outcomes: Outcomes, answers: Numbers) -> Weight
     It is the mean recall of the classes that occur.
     """
     codes = answers.astype(np.intp)
-    metrics = multiclass_metrics(outcomes.values.astype(np.intp), codes, len(outcomes.classes))
+    metrics = make_multiclass_metrics(outcomes.values.astype(np.intp), codes, len(outcomes.classes))
     return metrics["balanced_accuracy"]
 
 

@@ -21,7 +21,7 @@ from algorithm.case.inputs import Notices
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
-from algorithm.heads.measure import features_version, image_features
+from algorithm.heads.measure import compute_features_version, measure_image_features
 from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.network.devices import find_device, use_inference_settings
 from algorithm.network.networks import Networks
@@ -102,7 +102,7 @@ def segment_out_of_fold(
         {case.patient_id: _list_sources(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases},
     )
     smallest = read_min_lesion_sizes(work)
-    version = features_version(smallest)
+    version = compute_features_version(smallest)
     # The keys depend on networks and images only, so that a mask with features of another version is not made again.
     stored = {name: load_cached(work.features(name), key) for name, key in keys.items() if is_segmented(work, name)}
     rows: dict[str, Features] = {
@@ -199,7 +199,7 @@ def measure_segmentation(case: ReleaseCase, segmentation: Segmentation, smallest
     if case.is_mr:
         return {}
     images = segmentation.ct, segmentation.pet, segmentation.grid, read_dose(case)
-    return image_features(segmentation.mask(), *images, smallest)
+    return measure_image_features(segmentation.mask(), *images, smallest)
 
 
 def measure_masks(
@@ -228,7 +228,7 @@ def measure_masks(
     paths = masks if isinstance(masks, Mapping) else _find_masks(cases, masks)
     cases = tuple(case for case in cases if case.patient_id in paths)
     contents = read_digests(work, [paths[case.patient_id] for case in cases])
-    made_from = {"version": _GIVEN_MASKS_VERSION, "features": features_version(read_min_lesion_sizes(work))}
+    made_from = {"version": _GIVEN_MASKS_VERSION, "features": compute_features_version(read_min_lesion_sizes(work))}
     made_from |= {"lesions": list(lesions)} if lesions else {}
     sources: dict[str, Sources] = {
         # The key depends on the content of the mask, not on its name, so that a mask may be renamed.

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import list_feature_folders
 from algorithm.heads.head_hook import check_custom_heads, list_head_folders
-from algorithm.heads.measure import clinical_names, image_feature_names
+from algorithm.heads.measure import clinical_names, list_image_features
 from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS, read_axes
 from baseline.heads.fitting import (
@@ -321,7 +321,7 @@ def pack_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[
     records = read_fitted_heads(content, path.name)
     heads = {name: record.head if isinstance(record, HeadRecord) else record for name, record in records.items()}
     hooks = load_fitted_hooks(path.parent, heads.values(), code or Code({}))
-    features = image_feature_names() | frozenset(clinical_names(edition.clinical))
+    features = list_image_features() | frozenset(clinical_names(edition.clinical))
     features = features.union(*(hook.units for hook in hooks))
     for name, head in heads.items():
         unknown = [feature for feature in head.features if feature not in features]

@@ -24,7 +24,7 @@ NO_CLASS: Final = -1
 RECALL_PREFIX: Final = "recall_"
 
 
-def binary_metrics(positive: Booleans, correct: Booleans) -> dict[str, WeightedMetric]:
+def make_binary_metrics(positive: Booleans, correct: Booleans) -> dict[str, WeightedMetric]:
     """Return balanced accuracy, sensitivity and specificity as functions of case weights.
 
     Sensitivity is the fraction of positive patients who are predicted positive. Specificity is the fraction of negative
@@ -42,7 +42,7 @@ def binary_metrics(positive: Booleans, correct: Booleans) -> dict[str, WeightedM
     }
 
 
-def multiclass_metrics(reference: Codes, predicted: Codes, n_classes: int) -> dict[str, WeightedMetric]:
+def make_multiclass_metrics(reference: Codes, predicted: Codes, n_classes: int) -> dict[str, WeightedMetric]:
     """Return balanced accuracy, accuracy, and the recall of each class by its code, as functions of case weights.
 
     Balanced accuracy is the mean recall of the classes that are present in the weighted reference. It is NaN if fewer
@@ -84,7 +84,7 @@ def confusion_matrix(reference: Codes, predicted: Codes, n_classes: int) -> npt.
     return np.asarray(cells.reshape(n_classes, n_classes + 1), dtype=np.intp)
 
 
-def probability_metrics(positive: Booleans, probability: Floats) -> dict[str, WeightedMetric]:
+def make_probability_metrics(positive: Booleans, probability: Floats) -> dict[str, WeightedMetric]:
     """Return metrics of the predicted probability of the positive class, as functions of case weights.
 
     A missing probability (NaN) counts as 0 for a positive patient and as 1 for a negative one.
@@ -173,9 +173,9 @@ class ClassCohort:
         correct = np.array(
             [actual == predicted for actual, predicted in zip(self.actual, self.predicted, strict=True)], dtype=np.bool_
         )
-        metrics = binary_metrics(positive, correct)
+        metrics = make_binary_metrics(positive, correct)
         if np.isfinite(self.probability).any():
-            metrics |= probability_metrics(positive, self.probability)
+            metrics |= make_probability_metrics(positive, self.probability)
         return metrics
 
     @cached_property
@@ -183,7 +183,7 @@ class ClassCohort:
         """The metrics of more than two classes."""
         actual = encode_classes(self.actual, self.answer.classes)
         predicted = encode_classes(self.predicted, self.answer.classes)
-        return multiclass_metrics(actual, predicted, len(self.answer.classes))
+        return make_multiclass_metrics(actual, predicted, len(self.answer.classes))
 
 
 def _make_binary_metric(name: str, title: str, **properties: Any) -> Metric:

@@ -63,7 +63,7 @@ FAULTS: Final = [
     fail("always", "algorithm.network.preprocessing:normalise 0", ["segmentation"], faults=(GPU,)),
     fail("while reading", "algorithm.pipeline:read_case 0", ["segmentation", "t_stage", "rfs"]),
     fail("no mask", "algorithm.region.grids:restore_labels 0", ["segmentation"]),
-    fail("no features", "algorithm.answers:image_features 0", ["t_stage", "rfs"]),
+    fail("no features", "algorithm.answers:measure_image_features 0", ["t_stage", "rfs"]),
 ]
 
 

@@ -30,7 +30,7 @@ STAGES: Final = {
     "first pass": f"{TILE} 3",
     "later pass": f"{TILE} 11",
     "restore": "algorithm.region.grids:restore_labels 3",
-    "measure": "algorithm.answers:image_features 3",
+    "measure": "algorithm.answers:measure_image_features 3",
     "head": "algorithm.pipeline:compute_answers 3",
     "write": "contract.io.files:_rename_partial 3",
 }
@@ -124,7 +124,7 @@ FAULTS: Final = [
         Fault(f"combined first {at}", COMBINED, [pause(f"{at} 1")], signals=TERM, says=[f"asked to end; {says}"])
         for at, says in (
             ("algorithm.region.grids:restore_labels", "an empty mask and fallbacks are written"),
-            ("algorithm.answers:image_features", "fallbacks are written"),
+            ("algorithm.answers:measure_image_features", "fallbacks are written"),
         )
     ),
     Fault(
@@ -140,7 +140,7 @@ FAULTS: Final = [
     Fault(
         "SIGTERM twice",
         SEGMENTATION,
-        [pause(STAGES["later pass"], 0.5), pause("algorithm.pipeline:conclude 1", 1)],
+        [pause(STAGES["later pass"], 0.5), pause("algorithm.pipeline:finish_prediction 1", 1)],
         signals=TERM * 2,
         says=["*** EARLY END *** asked to end"],
         hides=["EARLY END .*EARLY END "],

@@ -172,7 +172,7 @@ def test_a_late_lack_of_memory_leaves_the_answers_before(
     case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answers of the first pass, after the threshold's, need no fallback."""
-    real, calls = answers.image_features, []
+    real, calls = answers.measure_image_features, []
 
     def run_short_of_memory(*arguments: Any, **options: Any) -> Any:
         calls.append(1)
@@ -180,7 +180,7 @@ def test_a_late_lack_of_memory_leaves_the_answers_before(
             raise MemoryError
         return real(*arguments, **options)
 
-    monkeypatch.setattr(answers, "image_features", run_short_of_memory)
+    monkeypatch.setattr(answers, "measure_image_features", run_short_of_memory)
     record = predict_case(case, package).record
     assert (record.fallbacks, record.passes_done, len(calls)) == ((), 1, 3)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.measure import image_features, measure_contacts
+from algorithm.heads.measure import measure_contacts, measure_image_features
 from algorithm.heads.structure import (
     cut_structure,
     dose_volume,
@@ -181,7 +181,7 @@ def test_extents_by_hand() -> None:
     structure[0, 0:3, 0], structure[1, 1, 0:4] = True, True
     assert find_structure(structure, WIDE).extent_mm == (10.0, 6.0, 8.0)
     image = np.zeros(WIDE.array_shape, np.float32)
-    features = image_features(structure.astype(np.uint8), image, image, WIDE)
+    features = measure_image_features(structure.astype(np.uint8), image, image, WIDE)
     assert [features[f"gtvp_extent_{axis}_mm"] for axis in "zyx"] == [10, 6, 8]
 
 
@@ -213,7 +213,7 @@ def test_a_dose_is_brought_onto_the_grid_and_unknown_beyond() -> None:
     mask = np.zeros(grid.array_shape, np.uint8)
     mask[1, 1, (x >= 12) & (x <= 16)], mask[2, 2, x <= 12] = 1, 2
     image = np.zeros(grid.array_shape, np.float32)
-    features = image_features(mask, image, image, grid, dose)
+    features = measure_image_features(mask, image, image, grid, dose)
     assert features["gtvp_dose_mean_gy"] == pytest.approx(14, abs=1e-4)
     assert features["gtvn_dose_mean_gy"] is None
-    assert image_features(mask, image, image, grid)["gtvp_dose_mean_gy"] is None
+    assert measure_image_features(mask, image, image, grid)["gtvp_dose_mean_gy"] is None

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from algorithm.heads.measure import image_features
+from algorithm.heads.measure import measure_image_features
 from algorithm.heads.structure import Structure, axis_lengths_mm, cut_structure, make_mesh, mesh_volume_mm3
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
@@ -47,7 +47,7 @@ def phantom() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8], Geometry]
 @pytest.fixture(scope="module")
 def features(phantom: tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8], Geometry]) -> dict[str, float | None]:
     image, mask, grid = phantom
-    return image_features(mask, image, image, grid)
+    return measure_image_features(mask, image, image, grid)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.heads.measure import clinical_features, image_features
+from algorithm.heads.measure import clinical_features, measure_image_features
 from algorithm.heads.structure import THRESHOLD_NAMES
 from contract.editions import load_edition
 from contract.images.geometry import Geometry
@@ -37,7 +37,7 @@ def make_scene() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_by_hand() -> None:
     """Centres of GTVp (0.5, 0, 0) and the far node (5, 4, 3) in voxels: 9, 20 and 30 mm apart, 37.2 mm in all."""
     mask, ct, pet = make_scene()
-    features = image_features(mask, ct, pet, GRID)
+    features = measure_image_features(mask, ct, pet, GRID)
     expected = {
         "gtvp_volume_ml": 0.2,
         "gtvp_suv_max": 10,
@@ -66,14 +66,14 @@ def test_every_feature_is_listed_in_the_documentation() -> None:
     mask, ct, pet = make_scene()
     document = (Path(__file__).parents[3] / "docs" / "heads.md").read_text()
     listed = set(re.findall(r"`([a-z0-9_.]+)`", document))
-    names = {*image_features(mask, ct, pet, GRID), *clinical_features(Patient(), CLINICAL)}
+    names = {*measure_image_features(mask, ct, pet, GRID), *clinical_features(Patient(), CLINICAL)}
     assert names <= listed, names - listed
 
 
 def test_without_lesions() -> None:
     """Volumes and glycolysis are 0; features inside or between lesions are missing."""
     _, ct, pet = make_scene()
-    features = image_features(np.zeros(GRID.array_shape, np.uint8), ct, pet, GRID)
+    features = measure_image_features(np.zeros(GRID.array_shape, np.uint8), ct, pet, GRID)
     zero = {name for name, value in features.items() if value == 0}
     assert {name for name, value in features.items() if value is not None} == zero
     assert zero == {
@@ -87,7 +87,7 @@ def test_without_lesions() -> None:
 
 def test_pet_features_are_missing_without_a_pet() -> None:
     mask, ct, pet = make_scene()
-    features, full = image_features(mask, ct, None, GRID), image_features(mask, ct, pet, GRID)
+    features, full = measure_image_features(mask, ct, None, GRID), measure_image_features(mask, ct, pet, GRID)
     missing = {name for name, value in features.items() if value is None and full[name] is not None}
     assert missing == {name for name in full if "suv" in name or "tlg" in name or "mtv" in name or "cold" in name} | {
         "total_lesion_glycolysis"

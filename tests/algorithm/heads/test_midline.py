@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithm.heads.measure import image_features, offset_mm
+from algorithm.heads.measure import measure_image_features, offset_mm
 from algorithm.heads.values import derive_stage
 from contract import labels
 from contract.editions import load_edition
@@ -62,7 +62,7 @@ def test_a_region_widened_to_one_side_gives_the_same_n_stage(columns: tuple[int,
     stages = []
     for part in (EVEN, columns):
         ct, grid = crop(make_shoulders(), *part)
-        features = image_features(mask[:, :, slice(*part)], ct, None, grid)
+        features = measure_image_features(mask[:, :, slice(*part)], ct, None, grid)
         assert features["gtvn_contralateral"] == 0
         stages.append(derive_stage(rule, features))
     assert stages[0] == stages[1]

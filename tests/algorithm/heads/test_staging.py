@@ -8,7 +8,7 @@ import pytest
 from algorithm.answers import _find_possible_classes
 from algorithm.case.read import Case
 from algorithm.heads.documents import Features
-from algorithm.heads.measure import image_features
+from algorithm.heads.measure import measure_image_features
 from algorithm.heads.values import derive_stage, find_absent_structures, find_possible_classes
 from algorithm.masks.segmentation import CaseSegmentation, MaskSource, Segmentation
 from contract.editions import load_edition
@@ -127,7 +127,7 @@ SMALLEST = MinLesionSizes(gtvp_ml=0.05, gtvn_ml=0.13)
 def test_a_speck_decides_no_stage(voxels: int, smallest: MinLesionSizes, t: int | None, n: int) -> None:
     """Voxels of 0.04 ml: 0.12 ml are above 0.1, below 0.13. Bone everywhere makes any primary T4."""
     image = np.full(GRID.array_shape, 500, np.float32)
-    features = image_features(make_mask(voxels, voxels), image, None, GRID, smallest=smallest)
+    features = measure_image_features(make_mask(voxels, voxels), image, None, GRID, smallest=smallest)
     assert (features["t_stage_7th"], features["n_stage_7th"]) == (t, n)
 
 
@@ -136,9 +136,9 @@ def test_specks_change_no_number_shape_or_position() -> None:
     image = np.full(GRID.array_shape, 40, np.float32)
     mask = make_mask(4, 4)
     mask[7, 7, 7] = 0
-    whole = image_features(mask, image, None, GRID)
+    whole = measure_image_features(mask, image, None, GRID)
     mask[7, 7, 7], mask[7, 1, 1] = 2, 1
-    changed = {name for name, value in image_features(mask, image, None, GRID).items() if value != whole[name]}
+    changed = {name for name, value in measure_image_features(mask, image, None, GRID).items() if value != whole[name]}
     assert changed == {"gtvp_volume_ml", "gtvn_volume_ml", "total_volume_ml"}
 
 
@@ -151,7 +151,7 @@ def test_training_and_inference_leave_the_same_classes(voxels: tuple[int, int]) 
     case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
     segmented = CaseSegmentation(case, MaskSource.NETWORK, mask)
     heads = [answer for answer in EDITION.find_algorithm().head_specs if answer.rule]
-    absent = find_absent_structures(image_features(array, image, None, GRID))
+    absent = find_absent_structures(measure_image_features(array, image, None, GRID))
     expected = {answer.name: find_possible_classes(answer, absent) for answer in heads}
     assert _find_possible_classes(heads, segmented, array, DEFAULT_MIN_LESION_SIZES) == expected
     primary, node = voxels

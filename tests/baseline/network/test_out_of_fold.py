@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from algorithm.deadline import Deadline
-from algorithm.heads.measure import image_feature_names
+from algorithm.heads.measure import list_image_features
 from algorithm.heads.structure import measure_uptake
 from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.network.networks import Networks
@@ -229,12 +229,12 @@ def test_a_new_feature_is_measured_on_stored_masks_without_networks(
         return {**values, "novelty": values["suv_mean"]}
 
     monkeypatch.setattr("algorithm.heads.measure.measure_uptake", add_novelty)
-    image_feature_names.cache_clear()
+    list_image_features.cache_clear()
     try:
         again = measure(cohort, None)
         assert measure(cohort, None) == again
     finally:
-        image_feature_names.cache_clear()
+        list_image_features.cache_clear()
     assert [work.raw_mask(name).stat().st_mtime_ns for name in FOLD_OF] == masks
     first = again["CHUM-001"]
     assert first == rows["CHUM-001"] | {f"{name}_novelty": rows["CHUM-001"][f"{name}_suv_mean"] for name in LESIONS}

@@ -8,12 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from evaluation.metrics.classification import binary_metrics, confusion_matrix, encode_classes, multiclass_metrics
+from evaluation.metrics.classification import (
+    confusion_matrix,
+    encode_classes,
+    make_binary_metrics,
+    make_multiclass_metrics,
+)
 from evaluation.metrics.confidence import aurc, aurc_metric, risk_coverage, spearman, spearman_metric
 
 
 def compute_values(positive, correct):
-    metrics = binary_metrics(np.array(positive, dtype=np.bool_), np.array(correct, dtype=np.bool_))
+    metrics = make_binary_metrics(np.array(positive, dtype=np.bool_), np.array(correct, dtype=np.bool_))
     return {name: metric(np.ones((1, len(positive))))[0] for name, metric in metrics.items()}
 
 
@@ -30,7 +35,7 @@ def test_many_classes_by_hand():
     """T1 1 of 2, T2 2 of 2, T4 0 of 1 right, no T3: mean recall (1/2 + 1 + 0) / 3, accuracy 3/5."""
     actual = encode_classes(["T1", "T1", "T2", "T2", "T4"], CLASSES)
     predicted = encode_classes(["T1", "T3", "T2", "T2", None], CLASSES)
-    metrics = multiclass_metrics(actual, predicted, 4)
+    metrics = make_multiclass_metrics(actual, predicted, 4)
     values = {name: metric(np.ones((1, 5)))[0] for name, metric in metrics.items()}
     assert values["balanced_accuracy"] == pytest.approx(0.5)
     assert values["accuracy"] == pytest.approx(0.6)
@@ -46,7 +51,7 @@ def test_many_classes_by_hand():
 
 def test_a_sample_with_one_class_has_no_balanced_accuracy():
     """T2 is absent from the second sample; the third one holds T1 once, wrong, and T2 once, right."""
-    metrics = multiclass_metrics(np.array([0, 0, 1]), np.array([0, 1, 1]), 4)
+    metrics = make_multiclass_metrics(np.array([0, 0, 1]), np.array([0, 1, 1]), 4)
     values = metrics["balanced_accuracy"](np.array([[1.0, 1, 1], [1, 1, 0], [0, 1, 1]]))
     assert values == pytest.approx([0.75, np.nan, 0.5], nan_ok=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.metrics.classification import binary_metrics, probability_metrics
+from evaluation.metrics.classification import make_binary_metrics, make_probability_metrics
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 
 
@@ -36,9 +36,9 @@ def test_replicates_equal_those_of_the_libraries():
     weights = np.stack([np.bincount(sample, minlength=80) for sample in samples]).astype(float)
     ours = {
         "c": c_index_metric(SurvivalCohort(times, events, risks), "non_concordant"),
-        "auc": probability_metrics(positive, probability)["auc"],
-        "accuracy": binary_metrics(positive, positive == (probability > 0.5))["balanced_accuracy"],
-        "brier": probability_metrics(positive, probability)["brier"],
+        "auc": make_probability_metrics(positive, probability)["auc"],
+        "accuracy": make_binary_metrics(positive, positive == (probability > 0.5))["balanced_accuracy"],
+        "brier": make_probability_metrics(positive, probability)["brier"],
     }
     expected = {
         "c": [theirs(times[sample], -risks[sample], events[sample]) for sample in samples],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, t
 
 from contract.errors import MetricError
-from evaluation.metrics.classification import NO_CLASS, binary_metrics, multiclass_metrics
+from evaluation.metrics.classification import NO_CLASS, make_binary_metrics, make_multiclass_metrics
 from evaluation.metrics.overlap import Difference, WeightedSum, extend_to_cohort, mean_metric, split_into_recalls
 from evaluation.statistics.bootstrap import estimate, estimate_unranked
 from evaluation.statistics.intervals import mean_recall_interval, percentile_interval, wilson_interval
@@ -35,7 +35,7 @@ def test_replicates_without_a_class_are_drawn_again_and_counted():
     sqrt(400 * 0.349) / 0.651 = 18.
     """
     positive = np.arange(10) > 0
-    accuracy = binary_metrics(positive, np.ones(10, np.bool_))["balanced_accuracy"]
+    accuracy = make_binary_metrics(positive, np.ones(10, np.bool_))["balanced_accuracy"]
     estimates = estimate({"squared": lambda weights: accuracy(weights) ** 2}, 10, 400, 5)
     assert 214 - 5 * 18 < estimates.redraws < 214 + 5 * 18
     assert estimates.by_metric["squared"].ci95_low == 1.0
@@ -47,7 +47,7 @@ def test_intervals_of_fractions_of_patients_need_no_draws():
     The mean's is 1 - sqrt(0.299^2 + 0.793^2) / 2 = 0.576; every draw would give 1. Unranked metrics need no draws, and
     have an interval although more than half of the samples may lack the class.
     """
-    metrics = binary_metrics(np.arange(10) > 0, np.ones(10, np.bool_))
+    metrics = make_binary_metrics(np.arange(10) > 0, np.ones(10, np.bool_))
     unranked = estimate_unranked(metrics, 10, 40, 5)
     assert unranked.redraws == 0
     for estimates in (estimate(metrics, 10, 40, 5), unranked):
@@ -77,7 +77,7 @@ def test_the_interval_of_a_difference_follows_from_its_test():
     for negatives in (1, 2):
         positive = np.arange(60) >= negatives
         right, wrong = (
-            binary_metrics(positive, correct)["balanced_accuracy"] for correct in (np.ones(60, np.bool_), positive)
+            make_binary_metrics(positive, correct)["balanced_accuracy"] for correct in (np.ones(60, np.bool_), positive)
         )
         for estimates in (
             estimate({"d": Difference(right, wrong)}, 60, 40, 8),
@@ -150,7 +150,7 @@ def make_balanced_accuracy(sizes, right):
     """Return the balanced accuracy of classes with these sizes and numbers of right patients."""
     actual = np.repeat(np.arange(len(sizes)), sizes)
     correct = np.concatenate([np.arange(size) < count for size, count in zip(sizes, right, strict=True)])
-    return multiclass_metrics(actual, np.where(correct, actual, NO_CLASS), len(sizes))["balanced_accuracy"]
+    return make_multiclass_metrics(actual, np.where(correct, actual, NO_CLASS), len(sizes))["balanced_accuracy"]
 
 
 def test_wilson_s_interval_is_that_of_scipy():
@@ -200,7 +200,7 @@ def test_intervals_contain_the_value_and_lie_in_the_range(classes):
 
 def test_recalls_on_a_larger_cohort_and_in_a_sum():
     positive, correct = np.arange(8) < 3, np.arange(8) % 3 > 0
-    metrics = binary_metrics(positive, correct)
+    metrics = make_binary_metrics(positive, correct)
     places = np.array([0, 2, 3, 4, 6, 7, 9, 10])
     weights = np.random.default_rng(0).integers(0, 3, (5, 11)).astype(float)
     for metric in metrics.values():

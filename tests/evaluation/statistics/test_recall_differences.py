@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t
 
-from evaluation.metrics.classification import binary_metrics, multiclass_metrics
+from evaluation.metrics.classification import make_binary_metrics, make_multiclass_metrics
 from evaluation.metrics.overlap import WeightedSum, extend_to_cohort, mean_metric
 from evaluation.statistics.gains import compute_recall_gains
 from evaluation.statistics.recall_differences import compute_recall_deviations
@@ -23,7 +23,7 @@ def compare(metrics, n_cases):
 def compare_classes(reference, right, n_classes, name="balanced_accuracy"):
     """Return the gains of teams that are right in these patients; `right` has shape (teams, patients)."""
     metrics = [
-        multiclass_metrics(reference, np.where(right_of_team, reference, -1), n_classes)[name]
+        make_multiclass_metrics(reference, np.where(right_of_team, reference, -1), n_classes)[name]
         for right_of_team in right
     ]
     return compare(metrics, reference.size)
@@ -39,7 +39,7 @@ def test_teams_that_differ_on_every_patient_of_a_small_class():
     """
     positive = np.arange(60) < 54
     cautious, always = np.where(positive, np.arange(60) < 24, True), positive
-    gains = compare([binary_metrics(positive, right)["balanced_accuracy"] for right in (cautious, always)], 60)
+    gains = compare([make_binary_metrics(positive, right)["balanced_accuracy"] for right in (cautious, always)], 60)
     assert gains.difference[0, 1] == pytest.approx(2 / 9)
     assert (gains.sd[0, 1], gains.df[0, 1]) == pytest.approx((0.104670, 6.284), rel=1e-4)
     assert gains.p[0, 1] == pytest.approx(0.0379, abs=5e-5)
@@ -67,7 +67,7 @@ def test_a_class_without_patients_has_no_weight():
 
 def test_other_metrics_keep_the_bootstrap():
     positive = np.arange(20) < 5
-    recall, mean = binary_metrics(positive, positive)["balanced_accuracy"], mean_metric(np.linspace(0, 1, 20))
+    recall, mean = make_binary_metrics(positive, positive)["balanced_accuracy"], mean_metric(np.linspace(0, 1, 20))
     assert compute_recall_deviations([mean, mean]) is None
     assert compute_recall_deviations([WeightedSum([(0.5, recall), (0.5, mean)])] * 2) is None
     halves = compute_recall_deviations([WeightedSum([(0.5, recall), (0.5, WeightedSum([(1.0, recall)]))])] * 2)
@@ -80,7 +80,7 @@ def test_teams_that_do_not_count_the_same_patients():
     rng = np.random.default_rng(1)
     metrics = []
     for patients in (11, 10):
-        metric = binary_metrics(np.ones(patients, dtype=bool), rng.random(patients) < 0.5)["sensitivity"]
+        metric = make_binary_metrics(np.ones(patients, dtype=bool), rng.random(patients) < 0.5)["sensitivity"]
         metrics.append(extend_to_cohort(metric, np.arange(patients), 11))
     gains = compare(metrics, 11)
     assert gains.difference[0, 1] == pytest.approx(metrics[0](np.ones((1, 11)))[0] - metrics[1](np.ones((1, 11)))[0])
@@ -179,7 +179,7 @@ def test_t_and_n_stage_together_without_a_difference():
         t_stage, n_stage = np.arange(n) % 10 == 0, np.arange(n) % 6 == 1
         metrics = []
         for right in rng.random((2, n)) < 0.7:
-            terms = [binary_metrics(stage, right)["balanced_accuracy"] for stage in (t_stage, n_stage)]
+            terms = [make_binary_metrics(stage, right)["balanced_accuracy"] for stage in (t_stage, n_stage)]
             metrics.append(WeightedSum([(0.5, term) for term in terms]))
         rejected += compare(metrics, n).p[0, 1] <= 0.05
     assert rejected <= 40
