@@ -17,6 +17,7 @@ from contract.packages import read_identity
 from hecktor.cli import main
 from rehearsal.runners.containers import ContainerEngine
 from rehearsal.submission.images import SOURCE, ImageBuilder, find_builder_engine
+from rehearsal.submission.pipeline import SubmissionOptions, make_submission
 from tests.baseline.heads.custom_code import ABSOLUTE
 from tests.baseline.package.own_model import MODEL, write_model
 from tests.containers.conftest import ROOT, hold_build_lock
@@ -156,3 +157,19 @@ def test_own_networks_and_heads_are_rehearsed_and_scored(
     record = read_json(tmp_path / "with" / "rehearsal.json")
     assert record["package"] == {**read_identity(tmp_path / "model").model_dump(), "given": True, "recorded": 2}
     assert [case["record"]["segmented_by"] for case in record["cases"]] == ["network"] * 2
+
+
+@pytest.mark.container
+@pytest.mark.slow
+def test_a_submission_holds_the_model_and_a_rehearsed_archive(
+    images: ContainerEngine, code: Path, model: Path, tmp_path: Path
+) -> None:
+    """The image is built, saved, loaded from its archive and rehearsed on a phantom with the uploaded model."""
+    options = SubmissionOptions(
+        model, tmp_path / "upload", (RFS,), torch="cpu", kinds=("head_and_neck",), coarsening=8, code=(code,)
+    )
+    builder = ImageBuilder(find_builder_engine(None), SOURCE, "cpu", level=1, code=(code,))
+    with hold_build_lock():
+        submission = make_submission(options, builder, lambda _: None)
+    assert {path.name for path in options.output.iterdir()} >= {"README.md", "model.tar.gz", "hecktor-rfs.tar.gz"}
+    assert [rehearsal.task for rehearsal in submission.rehearsals] == ["rfs"]
