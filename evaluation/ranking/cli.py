@@ -95,7 +95,7 @@ def _remove_earlier_leaderboard(output: Path, paths: Sequence[Path]) -> None:
 
 
 def _name_results(paths: Sequence[Path], names: Sequence[str] | None, aside: Set[Path]) -> list[tuple[str, Path]]:
-    """Return the name and the metrics.json of each ranked team; files in `aside` are shown without a rank.
+    """Return the name and the metrics.json of each team; files of a folder that are in `aside` have no rank.
 
     Raises:
         HecktorError: A path is not a folder or a JSON file, a folder has no results, or the number of names differs
@@ -104,8 +104,9 @@ def _name_results(paths: Sequence[Path], names: Sequence[str] | None, aside: Set
     for path in paths:
         if not path.is_dir() and path.suffix.lower() != ".json":
             raise HecktorError("metrics", f"a file: {path.absolute()}", f"a {METRICS_JSON}, or a folder with one")
-    files = [file for path in paths for file in (_find_results(path) if path.is_dir() else [path])]
-    files = [file for file in files if file.resolve() not in aside]
+    files: list[Path] = []
+    for path in paths:
+        files += [file for file in _find_results(path) if file.resolve() not in aside] if path.is_dir() else [path]
     teams = list(names) if names else [normalise_unicode(path.resolve().parent.name) for path in files]
     if len(teams) != len(files):
         raise HecktorError("--names", f"{len(teams)} names for {len(files)} files", "one each")

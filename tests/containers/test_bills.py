@@ -10,8 +10,8 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from rehearsal.runners.containers import ContainerEngine
-from tests.containers.conftest import build, hold_build_lock
-from tests.containers.test_images import ONE_OF_EACH, ROOT, run_inside
+from tests.containers.conftest import ROOT, build, hold_build_lock
+from tests.containers.test_images import ONE_OF_EACH, run_inside
 
 pytestmark = pytest.mark.container
 
