@@ -67,11 +67,15 @@ def remove_modules() -> Iterator[None]:
 
 
 def write_code(folder: Path, text: str, before: str = "", after: str = "") -> Path:
-    """Write the code `my_code`, with a change."""
+    """Write the code `my_code`, with a change.
+
+    Python would take the bytecode of an earlier text of the same size that was written in the same second.
+    """
     assert before in text
     sys.modules.pop("my_code", None)
     path = folder / "my_code"
-    path.mkdir(exist_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
     (path / "__init__.py").write_text(text.replace(before, after) if before else text)
     return path
 
