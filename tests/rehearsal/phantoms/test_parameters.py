@@ -8,7 +8,7 @@ import pytest
 from contract.errors import InputError
 from rehearsal.phantoms import lesions
 from rehearsal.phantoms.centres import CENTRES, TRAINING_CENTRES, UNSEEN_CENTRES, find_centre
-from rehearsal.phantoms.cohort import PhantomCase, make_case
+from rehearsal.phantoms.cohort import PhantomCase, make_case, widen_ct_pixels
 from rehearsal.phantoms.lesions import Lesion, Surface, n_stage, t_stage
 from rehearsal.phantoms.outcome import HAZARD, HPV, MISSING, compute_hazard_terms
 
@@ -37,6 +37,17 @@ def compute_partial_risk(cohort: list[PhantomCase], names: tuple[str, ...]) -> n
 def test_a_patient_does_not_depend_on_the_cohort_size(cohort: list[PhantomCase]) -> None:
     assert make_case(11, 37, CENTRES) == cohort[37]
     assert make_case(12, 37, CENTRES) != cohort[37]
+
+
+def test_wider_pixels_of_a_ct(cohort: list[PhantomCase]) -> None:
+    """Pixels of the centres' CTs, 0.7 to 0.98 mm, are doubled; those of 1.17 and 1.37 mm become 1.755 and 2.055 mm."""
+    pixels = {}
+    for case in cohort:
+        pixels[case.protocol.ct.spacing_mm[0]] = widen_ct_pixels(case.protocol).ct
+    assert {before: after.spacing_mm[0] for before, after in pixels.items()} == pytest.approx(
+        {0.7: 1.4, 0.853: 1.706, 0.9: 1.8, 0.98: 1.96, 1.17: 1.755, 1.37: 2.055}
+    )
+    assert {after.size[0] for after in pixels.values()} == {256, 341}
 
 
 def test_ids_are_unique_and_carry_the_centre(cohort: list[PhantomCase]) -> None:
