@@ -39,6 +39,14 @@ def test_a_patient_does_not_depend_on_the_cohort_size(cohort: list[PhantomCase])
     assert make_case(12, 37, CENTRES) != cohort[37]
 
 
+def test_slices_of_long_scans_are_thick(cohort: list[PhantomCase]) -> None:
+    """A CT of more than 600 mm, up to a whole body, has slices of 2.5 mm or more; most centres' own are thinner."""
+    grids = [case.protocol.ct for case in cohort]
+    thickness = [(grid.size[2] * grid.spacing_mm[2] > 605, grid.spacing_mm[2]) for grid in grids]
+    assert min(mm for is_long, mm in thickness if is_long) == 2.5
+    assert min(mm for is_long, mm in thickness if not is_long) < 2.5
+
+
 def test_wider_pixels_of_a_ct(cohort: list[PhantomCase]) -> None:
     """Pixels of the centres' CTs, 0.7 to 0.98 mm, are doubled; those of 1.17 and 1.37 mm become 1.755 and 2.055 mm."""
     pixels = {}
