@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -298,6 +299,35 @@ def test_a_free_number_is_drawn_from_its_range_and_read_in_training_and_inferenc
     assert 20 <= min(known) < 90
     assert 230 < max(known) <= 300
     assert "weight_kg" in (make_targets(edition)[0].comparators["clinical"].transforms or {})
+
+
+def test_an_incomplete_image_of_a_release_is_an_error(tmp_path: Path) -> None:
+    """ITK does not report that only 100,000 of 432,000 bytes could be written."""
+    program = """
+from pathlib import Path
+
+import numpy as np
+
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+from rehearsal.phantoms.make import write_nifti
+
+grid = Geometry((60, 60, 60), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+write_nifti(Path("ct.nii.gz"), Volume(np.zeros(grid.array_shape, np.int16), grid))
+"""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", program],
+        preexec_fn=limit, capture_output=True, text=True, check=False, cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": ":".join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("contract.errors.OutputError: ct.nii.gz: ")
+    assert not (tmp_path / "ct.nii.gz").exists()
 
 
 @pytest.mark.slow
