@@ -42,6 +42,7 @@ def _rank(options: argparse.Namespace) -> int:
     require_paths(options, "metrics")
     require_files(options, "--table", "--methods", "--runs")
     aside = {source.source.resolve() for source in options.out_of_competition}
+    aside |= {path.resolve() for _, paths in options.runs for path in paths}
     teams = _name_results(options.metrics, options.names, aside)
     if not (teams or options.runs or options.table):
         raise HecktorError("metrics", "no metrics.json is given", "one of each team, or --runs, or --table")
@@ -95,7 +96,7 @@ def _remove_earlier_leaderboard(output: Path, paths: Sequence[Path]) -> None:
 
 
 def _name_results(paths: Sequence[Path], names: Sequence[str] | None, aside: Set[Path]) -> list[tuple[str, Path]]:
-    """Return the name and the metrics.json of each team; files of a folder that are in `aside` have no rank.
+    """Return the name and the metrics.json of each team; files of a folder that are in `aside` are left out.
 
     Raises:
         HecktorError: A path is not a folder or a JSON file, a folder has no results, or the number of names differs

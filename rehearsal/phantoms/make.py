@@ -177,8 +177,10 @@ def _list_release_images(case: PhantomCase, task: Algorithm, rendered: Rendered)
     inputs = {*task.inputs, *task.optional_inputs}
     if task.mask_spec is not None or CONTOURS in inputs:
         images[f"{name}.nii.gz"] = rendered.mask
-    if RT_DOSE in inputs and rendered.planning is not None and rendered.dose is not None:
-        images |= {f"{name}__CTPlanning.nii.gz": rendered.planning, f"{name}__RTDOSE.nii.gz": rendered.dose}
+    if CT_PLANNING in inputs and rendered.planning is not None:
+        images[f"{name}__CTPlanning.nii.gz"] = rendered.planning
+    if RT_DOSE in inputs and rendered.dose is not None:
+        images[f"{name}__RTDOSE.nii.gz"] = rendered.dose
     return images
 
 

@@ -77,8 +77,10 @@ def test_rows_out_of_competition_change_nothing_else(paths, tmp_path):
 
 
 def test_an_entry_in_a_folder_of_results_is_not_ranked_as_well(paths, tmp_path):
-    """The last of the five teams is a baseline of this name, in the folder that is ranked."""
+    """The last of the five teams is a baseline of this name, or the only run of a team, in the folder that is ranked."""
     folder = paths[0].parents[1]
+    runs = rank(1, [folder], tmp_path / "runs", "--runs", f"Last={paths[-1]}")
+    assert sorted(entry["team"] for entry in runs["teams"]) == ["Last", *(path.parent.name for path in paths[:-1])]
     board = rank(1, [folder], tmp_path / "out", "--out-of-competition", f"{paths[-1].parent.name}={paths[-1]}:baseline")
     assert board["teams"] == rank(1, paths[:-1], tmp_path / "others")["teams"]
     assert [entry["team"] for entry in board["out_of_competition"]] == [paths[-1].parent.name]
