@@ -27,7 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     used = {name for algorithm in edition.algorithms for name in (*algorithm.inputs, *algorithm.optional_inputs)}
     unused = [name for name in edition.inputs if name not in used]
     if unused:
-        lines.append(f"warning: no task uses {', '.join(unused)}: name them in its `inputs` or `optional_inputs`")
+        lines.append(
+            f"warning: no task uses {', '.join(unused)}; list each in `inputs` or `optional_inputs` of an algorithm"
+        )
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
 
@@ -35,10 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _describe_task(task: TaskProfile) -> list[str]:
     """Return lines with the answers of the task, its official ranking and the metrics that it may rank by."""
     answers = ", ".join(f"{answer.answer.name} ({answer.answer.kind})" for answer in task.answers.values())
-    optional = ", ".join(task.algorithm.optional_inputs)
+    inputs = ", ".join(task.algorithm.inputs)
+    if task.algorithm.optional_inputs:
+        inputs += f"; optional: {', '.join(task.algorithm.optional_inputs)}"
     lines = [
         f"task {task.algorithm.name}",
-        f"  inputs: {', '.join(task.algorithm.inputs)}{f'; optional: {optional}' * bool(optional)}",
+        f"  inputs: {inputs}",
         f"  answers: {answers}",
         f"  official ranking: {task.ranking.official}, by {', '.join(task.ranking.official_metrics)}",
     ]

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -27,6 +22,7 @@ from contract.images.volumes import (
     write_volume,
 )
 from tests.contract.images.example_volumes import OBLIQUE, make_noise
+from tests.file_limit import run_with_file_limit
 
 # Reading
 
@@ -154,15 +150,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
         """
     )
 
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", program],
-        preexec_fn=limit, capture_output=True, text=True, check=False, cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": ":".join(sys.path)},
-    )  # fmt: skip
+    done = run_with_file_limit(program, tmp_path)
     assert done.returncode == 0, done.stderr
     errors = [line.partition(": cannot be written")[0] for line in done.stderr.splitlines() if "error: " in line]
     assert errors == ["error: a.mha", "error: b.mha", "error: c.nii.gz"], done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from rehearsal.phantoms.lesions import n_stage, t_stage
 from rehearsal.phantoms.make import LAYOUTS, make_cohort
 from rehearsal.phantoms.rendering import Rendered, render
 from rehearsal.phantoms.tables import make_platform_ehr, make_table_row
+from tests.file_limit import run_with_file_limit
 from tests.signals import reset_signals
 
 CODES = ("CHUS", "MDA")
@@ -316,15 +316,7 @@ grid = Geometry((60, 60, 60), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
 write_nifti(Path("ct.nii.gz"), Volume(np.zeros(grid.array_shape, np.int16), grid))
 """
 
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", program],
-        preexec_fn=limit, capture_output=True, text=True, check=False, cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": ":".join(sys.path)},
-    )  # fmt: skip
+    done = run_with_file_limit(program, tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("contract.errors.OutputError: ct.nii.gz: ")
     assert not (tmp_path / "ct.nii.gz").exists()

@@ -16,14 +16,14 @@ from rehearsal.phantoms.make import make_cohort
 
 @pytest.mark.parametrize("layout", ["platform", "release"])
 def test_every_patient_has_required_radiotherapy_images(tmp_path: Path, layout: str) -> None:
-    """By its own share, no patient of centre CHUS and half of centre MDA would have a dose; see `centres.py`."""
+    """For other editions, patients of these two centres have no planning CT and no dose."""
     content = json.loads((files("contract.editions") / "hecktor2025.json").read_text())
     content["name"] = "with_dose"
     rfs = content["algorithms"][1]
     rfs["inputs"] += rfs.pop("optional_inputs")
     edition = tmp_path / "edition.json"
     edition.write_text(json.dumps(content))
-    options = CohortOptions(8, ("CHUS", "MDA"), layout, "head_and_neck", ct_coarsening=8, edition=str(edition))
+    options = CohortOptions(8, ("CHUP", "USZ"), layout, "head_and_neck", ct_coarsening=8, edition=str(edition))
     patients = list(make_cohort(options, 3, tmp_path / "cohort", 1))
     sockets = load_edition(str(edition)).inputs
     for patient in patients:

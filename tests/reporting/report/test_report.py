@@ -280,7 +280,9 @@ def test_masks_and_warnings_are_notes(demo, capsys):
     assert "ours: B-2.mha: not a readable image" in text
     assert "ours: C-3.mha: 1 voxel of GTVp, expected the 0 that were scored; is this another run?" in text
     assert "no masks of &lt;b&gt;bold, whose contours are not shown" in text
-    assert "warning: no masks of <b>bold" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "warning: no masks of <b>bold" in printed.err
+    assert "no SUVmax in the report; to add it, run hecktor study baselines" in printed.out
     assert text.count("centres: none known") == text.count("all teams: centres: none known") == 1
     assert "ours: only here" in text
     (masks / "B-2.mha").unlink()
