@@ -1,7 +1,8 @@
 """Everything that changes the behaviour of nnU-Net when it plans and trains. No image contains this module.
 
-Each function states why nnU-Net needs it. `tests/baseline/network/test_patches.py` fails when a new nnU-Net changes
-what these functions rely on. nnU-Net is imported in the functions, since this takes seconds.
+Each function states why nnU-Net needs it; docs/architecture.md has the list. `tests/baseline/network/test_patches.py`
+fails when a new nnU-Net changes what these functions rely on. nnU-Net is imported in the functions, since this takes
+seconds.
 """
 
 from __future__ import annotations
